@@ -1,0 +1,157 @@
+// ChannelCore: one submission and completion ring with the requests on it. Internal; Channel is the
+// face.
+//
+// Owned by one thread at a time: the one that opened it until it calls release(), then the next
+// that uses it. "Owner" below means that thread; others get INVALID_ARGUMENT, or only watch. No
+// lock, no allocation once the pools have grown, no system call while both sides are awake.
+//
+// A channel outlives attachments: each has a Link of its own. When a life is over, the owner
+// resolves all requests of the old link (completion there = its outcome; in the in-flight table =
+// ENGINE_GONE; else NOT_STARTED) before it takes the link that the keeper offered.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "clientlib/handle_table.h"
+#include "clientlib/link.h"
+#include "clientlib/notification.h"
+#include "clientlib/request.h"
+#include "clientlib/types.h"
+#include "clientlib/validate.h"
+
+namespace wherry::detail {
+
+// How often this process's line has forked since the library was first used: a child sees another
+// number.
+uint32_t fork_generation();
+
+struct CoreOptions {
+  bool descriptor = false;
+  uint64_t spin_ns = 20'000;               // before a wait sleeps
+  std::function<void(uint32_t)> on_close;  // gets the channel's number; from any thread
+};
+
+class ChannelCore : public std::enable_shared_from_this<ChannelCore> {
+ public:
+  // The calling thread becomes the owner. Usable once a link was offered. NO_RESOURCES when
+  // descriptors were asked for and there are none left.
+  static Result<std::shared_ptr<ChannelCore>> create(std::shared_ptr<const HandleTable> handles,
+                                                     CoreOptions options);
+  ~ChannelCore();
+
+  // Any thread: the link of the next life. Replaces one that was not taken yet.
+  void offer(std::unique_ptr<Link> link);
+
+  // Owner: gives the channel up. Any thread: whether nobody owns it.
+  void release() { owner_.store(0, std::memory_order_release); }
+  bool try_own();
+
+  // Owner. Accepts the whole request or nothing; never blocks. See Channel for the codes.
+  Result<TransferCompleteNotification> try_transfer(LayoutHandle source, LayoutHandle destination,
+                                                    std::span<const BlockId> source_blocks,
+                                                    std::span<const BlockId> destination_blocks,
+                                                    const TransferOptions& options);
+  Result<TransferCompleteNotification> try_range(const RangeOp& op, const TransferOptions& options);
+  Result<TransferCompleteNotification> try_notify(ClientHandle target, std::string_view bytes,
+                                                  const TransferOptions& options);
+
+  // What try_range would refuse without looking at the engine.
+  Status check(const RangeOp& op) const;
+
+  // Owner: waits until a request refused as RING_FULL or NO_CREDIT may fit; TIMED_OUT when the
+  // deadline passes first.
+  Status wait_for_room(Code refusal, uint64_t deadline_ns);
+
+  // The owner does the channel's work; how many requests it completed. Others: 0.
+  uint32_t drive();
+
+  Status wait(const Request& request, uint64_t deadline_ns);
+  Status cancel(Request* request);
+  // `ready`: the descriptor shall be readable at once.
+  Result<int> descriptor(bool ready);
+
+  // Owner: notifications that arrived, oldest first; false when the channel is not this thread's.
+  bool take_notifications(std::vector<Notification>* out);
+  // Until one has arrived or the deadline passes.
+  bool wait_notifications(uint64_t deadline_ns, std::vector<Notification>* out);
+
+  RequestPool& pool() { return pool_; }
+  // Deadline of a call: absolute, or 0 when the options name none.
+  static uint64_t absolute_deadline(const TransferOptions& options);
+  bool forked() const { return fork_generation_ != fork_generation(); }
+
+ private:
+  struct Piece {
+    const BlockId* source = nullptr;
+    const BlockId* destination = nullptr;
+    uint32_t blocks = 0;
+    uint32_t first_index = 0;
+    std::string_view notification;
+    const shm::RangeEntry* range = nullptr;
+  };
+
+  ChannelCore(std::shared_ptr<const HandleTable> handles, CoreOptions options);
+
+  // channel_submit.cc
+  Status ready_to_submit();
+  Status room_for(uint32_t slots);
+  Status check_range_op(const RangeOp& op, HandleInfo* from, HandleInfo* to) const;
+  Request* new_request(const shm::SubmitHead& head);
+  TransferCompleteNotification handle_of(Request* request);
+  void publish(Request* request, const Piece& piece);
+  bool publish_waiting(Request* request);
+  void flush_waiting();
+  void abandon_waiting(Request* request, Code code);
+  void unlink_waiting(Request* request);
+  uint32_t max_blocks() const;
+
+  // channel_drive.cc
+  bool take_link();
+  void drop_link();
+  bool over() const;
+  void reap();
+  void merge(const Record& record, const shm::CompletionHead& head);
+  void merge_failed(const Record& record, const shm::CompletionHead& head, bool whole, Code code);
+  void settle(Request* request);
+  void resolve_rest();
+  void end_record(const Record& record, Code code, bool quiet);
+  void send_cancels();
+  void disarm();
+  void read_notifications();
+
+  // channel_wait.cc
+  enum class Look : uint8_t { kCompletions, kNotifications, kSpace };
+  bool work_waits(Look look) const;
+  void pause(uint64_t now, uint64_t deadline_ns, Look look);
+
+  const std::shared_ptr<const HandleTable> handles_;
+  const CoreOptions options_;
+  const uint32_t fork_generation_;
+  std::atomic<uint64_t> owner_;
+  std::atomic<Link*> next_link_{nullptr};
+
+  std::unique_ptr<Link> link_;
+  uint64_t lives_ = 0;    // links taken so far
+  bool corrupt_ = false;  // the engine published something impossible
+  RequestPool pool_;
+  RecordTable records_{0};
+  BlockSet blocks_;
+  Request* waiting_ = nullptr;  // requests with unpublished parts, oldest first
+  Code blocked_ = Code::kOk;    // why the first of them waits
+  bool cancels_wanted_ = false;
+  bool written_ = false;   // something was published since the last doorbell
+  uint32_t finished_ = 0;  // requests completed in this drive()
+  std::vector<Notification> inbox_;
+
+  shm::UniqueFd epoll_;  // what callers watch: wake socket and self event
+  shm::UniqueFd self_event_;
+  bool armed_ = false;
+};
+
+}  // namespace wherry::detail
