@@ -33,8 +33,8 @@ uint32_t fork_generation();
 
 struct CoreOptions {
   bool descriptor = false;
-  uint64_t spin_ns = 20'000;               // before a wait sleeps
-  std::function<void(uint32_t)> on_close;  // gets the channel's number; from any thread
+  uint64_t spin_ns = 20'000;                  // before a wait sleeps
+  std::function<void(const Link&)> on_close;  // with the newest link, if any; from any thread
 };
 
 class ChannelCore : public std::enable_shared_from_this<ChannelCore> {

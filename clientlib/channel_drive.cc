@@ -62,7 +62,7 @@ ChannelCore::~ChannelCore() {
   std::unique_ptr<Link> untaken(next_link_.exchange(nullptr, std::memory_order_acq_rel));
   if (forked() || !options_.on_close) return;
   const Link* link = untaken != nullptr ? untaken.get() : link_.get();
-  if (link != nullptr) options_.on_close(link->parts().number);
+  if (link != nullptr) options_.on_close(*link);
 }
 
 void ChannelCore::offer(std::unique_ptr<Link> link) {

@@ -4,6 +4,7 @@
 // times are CLOCK_MONOTONIC nanoseconds of this process, block ids count from 0 inside a layout.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -49,6 +50,17 @@ struct MemoryHandle {
 };
 
 enum class Rights : uint8_t { kRead = 1, kReadWrite = 3 };
+
+// Memory the engine may read and write for this client. `data` is the start of the registered bytes
+// in this process; null when the library did not map them (a descriptor registered as it is).
+struct Region {
+  RegionHandle handle;
+  std::byte* data = nullptr;
+  uint64_t bytes = 0;   // whole pages
+  uint64_t offset = 0;  // adopted memory: where the caller's address lies in it
+  bool writable = true;
+  bool guarded = false;  // adopted memory: writers during the call were held up, none was lost
+};
 
 // Another client's published layout, as find_layout() returned it.
 struct FoundLayout {

@@ -182,8 +182,9 @@ Finding run_directory(const Config& config) {
   }
   struct statfs file_system {};
   if (statfs(there.c_str(), &file_system) == 0 && file_system.f_type != TMPFS_MAGIC) {
-    return finding(Verdict::kNote, "not on a tmpfs",
-                   "counters would be written to disk; set run_dir below /run or /dev/shm");
+    return finding(
+        Verdict::kNote, "not on a tmpfs",
+        "counters would be written to disk; set run_dir to a place in /dev/shm or another tmpfs");
   }
   return finding(Verdict::kGood, there == path ? "free" : "can be made", "");
 }

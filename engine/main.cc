@@ -1,18 +1,16 @@
 // wherryd: the engine as a program. Reads the config, starts the engine, turns signals into its
 // end.
 
-#include <pthread.h>
-#include <signal.h>
 #include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
 #include <CLI/CLI.hpp>
-#include <atomic>
 #include <cstdio>
 #include <filesystem>
+#include <memory>
 #include <string>
-#include <thread>
+#include <vector>
 
 #include "engine/control/affinity.h"
 #include "engine/control/config.h"
@@ -30,15 +28,16 @@ constexpr int kExitTaken = 3;
 constexpr int kExitFailed = 4;
 
 constexpr const char* kFooter =
-    "Without --config every key has its default. The run directory is --run-dir, else the "
-    "config's\n"
-    "run_dir, else that of the name: $WHERRY_RUN_DIR/<name>, /run/wherry/<name> (root),\n"
-    "$XDG_RUNTIME_DIR/wherry/<name>, /dev/shm/wherry-<uid>/<name> or /tmp/wherry-<uid>/<name>.\n\n"
-    "Signals: SIGTERM and SIGINT drain (no new requests, finish those that are there, for at most\n"
-    "drain_timeout_ms); a second one stops (fail what is queued, finish what is being moved).\n\n"
-    "Exit status: 0 ended as asked, or the check found nothing; 1 could not start, or the check "
-    "found\n"
-    "problems; 2 wrong options; 3 another engine has the run directory; 4 failed while running.";
+    R"(Without --config every key has its default. The run directory is --run-dir, else run_dir of
+the config, else that of the name: $WHERRY_RUN_DIR/<name>, /run/wherry/<name> (root),
+$XDG_RUNTIME_DIR/wherry/<name>, /dev/shm/wherry-<uid>/<name> or /tmp/wherry-<uid>/<name>.
+
+Signals: SIGTERM and SIGINT drain (no new requests, finish those that are there, for at most
+drain_timeout_ms); a second one stops (fail what is queued, finish what is being moved).
+
+Exit status: 0 ended as asked, or the check found nothing; 1 could not start, or the check found
+problems; 2 wrong options; 3 another engine has the run directory; 4 failed while running; 5 ended
+by wherryctl kill.)";
 
 struct Options {
   std::string config;
@@ -87,72 +86,18 @@ Status start_log(const LogConfig& log) {
   return {};
 }
 
-// SIGTERM and SIGINT, which every thread has blocked, as requests to the engine.
-class Signals {
- public:
-  // Before any thread is started: they inherit what is blocked.
-  static void prepare() {
-    signal(SIGPIPE, SIG_IGN);  // a client that went away
-    signal(SIGXFSZ, SIG_IGN);  // a limit on file size must be an error of the call
-    const sigset_t set = handled();
-    pthread_sigmask(SIG_BLOCK, &set, nullptr);
-  }
-
-  Signals(Engine* engine, std::chrono::milliseconds drain_timeout)
-      : thread_([this, engine, drain_timeout] { run(engine, drain_timeout); }) {}
-  ~Signals() {
-    ended_.store(true);
-    pthread_kill(thread_.native_handle(), SIGTERM);
-    thread_.join();
-  }
-  Signals(const Signals&) = delete;
-  Signals& operator=(const Signals&) = delete;
-
- private:
-  static sigset_t handled() {
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGINT);
-    return set;
-  }
-
-  void run(Engine* engine, std::chrono::milliseconds drain_timeout) {
-    pthread_setname_np(pthread_self(), "wherry-signals");
-    const sigset_t set = handled();
-    bool draining = false;
-    while (true) {
-      int number = 0;
-      if (sigwait(&set, &number) != 0) continue;
-      if (ended_.load()) return;
-      const std::string name = number == SIGTERM ? "SIGTERM" : "SIGINT";
-      if (draining) {
-        engine->request_stop("second " + name);
-      } else {
-        engine->request_drain(drain_timeout, name);
-      }
-      draining = true;
-    }
-  }
-
-  std::atomic<bool> ended_{false};
-  std::thread thread_;
-};
-
-int run_engine(const Config& config) {
+int run_engine(const Config& config, bool allow_null) {
   if (Status status = start_log(config.log); !status.ok())
     return complain(status, kExitCannotStart);
-  Signals::prepare();
-  const Result<std::unique_ptr<Engine>> engine = Engine::start(config, {});
+  EngineOptions options;
+  options.allow_null = allow_null;
+  options.handle_signals = true;
+  const Result<std::unique_ptr<Engine>> engine = Engine::start(config, options);
   if (!engine.ok()) {
     return complain(engine.status(),
                     engine.code() == Code::kAlreadyExists ? kExitTaken : kExitCannotStart);
   }
-  Status end;
-  {
-    const Signals signals(engine->get(), std::chrono::milliseconds(config.drain_timeout_ms));
-    end = (*engine)->run();
-  }
+  const Status end = (*engine)->run();
   return end.ok() ? kExitDone : complain(end, kExitFailed);
 }
 
@@ -170,12 +115,15 @@ int run(int argc, char** argv) {
   app.add_option("--run-dir", options.run_dir, "The run directory, instead of the config's");
   app.add_flag("--allow-null", options.allow_null,
                "Allow the transport null, which moves nothing (benchmarks)");
-  auto* what = app.add_option_group("Instead of running");
-  what->add_flag("--check-config", options.check_config,
-                 "Name every problem of the config on this host");
-  what->add_flag("--print-config", options.print_config, "Print the values that hold");
-  what->add_flag("--doctor", options.doctor, "Say whether this host is ready for the engine");
-  what->require_option(0, 1);
+  constexpr const char* kInstead = "Instead of running";
+  auto* check = app.add_flag("--check-config", options.check_config,
+                             "Name every problem of the config on this host");
+  auto* print = app.add_flag("--print-config", options.print_config, "Print the values that hold");
+  auto* doctor =
+      app.add_flag("--doctor", options.doctor, "Say whether this host is ready for the engine");
+  check->group(kInstead)->excludes(print)->excludes(doctor);
+  print->group(kInstead)->excludes(doctor);
+  doctor->group(kInstead);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -198,7 +146,7 @@ int run(int argc, char** argv) {
                 is_ready(findings) ? "ready" : "NOT ready");
     return is_ready(findings) ? kExitDone : kExitCannotStart;
   }
-  return run_engine(*config);
+  return run_engine(*config, options.allow_null);
 }
 
 }  // namespace

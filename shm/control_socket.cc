@@ -152,7 +152,12 @@ Result<std::optional<ControlMessage>> ControlSocket::receive() {
   header.msg_iovlen = 1;
   header.msg_control = control.data();
   header.msg_controllen = control.size();
-  const ssize_t got = recvmsg(fd_.get(), &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  ssize_t got = recvmsg(fd_.get(), &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  if (got < 0 && errno == ECONNRESET) {
+    // Said once, when the other side hung up without having read all of ours; what it sent before
+    // that is still to be read.
+    got = recvmsg(fd_.get(), &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  }
   if (got < 0) {
     if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return std::optional<ControlMessage>();
     return unreachable(std::string("control socket: the other side is gone (") + strerror(errno) + ")");

@@ -28,9 +28,9 @@ enum class ErrorId : uint32_t {
   kRegionBroken = 7,  // a client took pages away
   kStatsLost = 8,     // the stats file lost its pages; what is counted now is not seen
   kTransportFailed = 9,
-  kClientStalled = 10,  // a client does not reap
-  kNoResources = 11,    // memory, descriptors or threads are used up
-  kConfig = 12,         // something of the config could not be had
+  kClientNotReading = 10,  // a client does not reap
+  kNoResources = 11,       // memory, descriptors or threads are used up
+  kConfig = 12,            // something of the config could not be had
 };
 std::string error_name(
     uint32_t id);  // "client_violation"; "error_<n>" for numbers of later releases

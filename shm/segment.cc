@@ -75,7 +75,14 @@ Result<UniqueFd> create_memory(const char* name, uint64_t bytes, uint64_t huge_p
   }
   UniqueFd fd(memfd_create(name, flags));
   if (!fd.valid()) {
-    return errno_status(Code::kNoResources, std::string("creating memory for ") + name, errno);
+    const int error = errno;
+    return errno_status(Code::kNoResources,
+                        std::string("creating memory for ") + name +
+                            (huge_page_bytes != 0 ? " in huge pages of " + std::to_string(page) +
+                                                        " bytes: wanted a size this machine has; "
+                                                        "use 2 MiB or ordinary pages"
+                                                  : ""),
+                        error);
   }
   if (ftruncate(fd.get(), static_cast<off_t>(rounded)) != 0) {
     return errno_status(Code::kNoResources, std::string("sizing memory for ") + name, errno);

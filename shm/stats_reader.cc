@@ -125,10 +125,11 @@ const Row& StatsReader::row(StatsTable table, uint32_t index) const {
 StatsState StatsReader::state() const {
   const StatsHeader& header = this->header();
   StatsState state;
-  header.state_version.read([&] {
+  const bool whole = header.state_version.read([&] {
     state.state = static_cast<EngineState>(header.state.load(std::memory_order_acquire));
     state.reason = header.reason.get();
   });
+  state.torn = !whole;
   state.beats = header.beats.get();
   state.beat_wall_ns = header.beat_wall_ns.get();
   return state;

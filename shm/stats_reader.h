@@ -33,6 +33,7 @@ struct StatsState {
   std::string reason;
   uint64_t beats = 0;
   uint64_t beat_wall_ns = 0;
+  bool torn = false;
 };
 
 struct ClientRecord {

@@ -9,6 +9,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "shm/counter.h"
+
 namespace wherry::shm {
 
 inline constexpr size_t kWordSpacing = 128;
@@ -56,14 +58,14 @@ static_assert(sizeof(EngineWords) == 768);
 
 // The channel's own counters, in e2c; one writer, the poller.
 struct ChannelCounters {
-  std::atomic<uint64_t> requests;
-  std::atomic<uint64_t> completed;
-  std::atomic<uint64_t> failed;
-  std::atomic<uint64_t> pairs;
-  std::atomic<uint64_t> bytes;
-  std::atomic<uint64_t> notifications;
-  std::atomic<uint64_t> wakes;
-  std::atomic<uint64_t> reserved;
+  Counter requests;
+  Counter completed;
+  Counter failed;
+  Counter pairs;
+  Counter bytes;
+  Counter notifications;
+  Counter wakes;
+  Counter reserved;
 };
 static_assert(sizeof(ChannelCounters) == 64);
 

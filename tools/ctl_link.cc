@@ -98,7 +98,7 @@ Result<std::string> AdminLink::ask(const std::string& command, const std::string
 Status AdminLink::wait_until_gone(std::optional<milliseconds> timeout) {
   std::optional<Clock::time_point> deadline;
   if (timeout) deadline = Clock::now() + *timeout;
-  const Status late(Code::kTimedOut,
+  Status late(Code::kTimedOut,
                     "engine: wanted its process gone within " +
                         std::to_string(timeout.value_or(milliseconds()).count()) +
                         " ms, got it still there; wait longer, or use stop or kill");

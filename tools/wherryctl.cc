@@ -30,13 +30,13 @@ constexpr int kExitUsage = 2;
 constexpr int kExitNoEngine = 3;
 
 constexpr const char* kFooter =
-    "Without --dir the run directory is the one of the engine's name, by the rule that engine and\n"
-    "clients use: $WHERRY_RUN_DIR/<name>, else /run/wherry/<name> (root), else\n"
-    "$XDG_RUNTIME_DIR/wherry/<name>, /dev/shm/wherry-<uid>/<name> or /tmp/wherry-<uid>/<name>.\n"
-    "The engine answers its owner, root, and members of its admin_group.\n\n"
-    "Exit status: 0 done; 1 refused, failed, or not in time; 2 wrong options; 3 no engine runs "
-    "there.\n"
-    "'config check' and 'doctor' end as wherryd does: 0 all is well, 1 problems are named.";
+    R"(Without --dir the run directory is the one of the engine's name, by the rule that engine and
+clients use: $WHERRY_RUN_DIR/<name>, else /run/wherry/<name> (root), else
+$XDG_RUNTIME_DIR/wherry/<name>, /dev/shm/wherry-<uid>/<name> or /tmp/wherry-<uid>/<name>.
+The engine answers its own user, root, and members of its admin_group.
+
+Exit status: 0 done; 1 refused, failed, or not in time; 2 wrong options; 3 no engine runs there.
+'config check' and 'doctor' end as wherryd does: 0 all is well, 1 problems are named.)";
 
 struct Options {
   std::string engine{shm::kDefaultEngineName};
@@ -138,6 +138,7 @@ int run_wherryd(const std::vector<std::string>& arguments) {
   std::vector<std::string> words = {"wherryd"};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
+  argv.reserve(words.size() + 1);
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
   char self[PATH_MAX];

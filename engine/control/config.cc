@@ -204,6 +204,10 @@ void read_transports(ObjectReader& in, const ConfigOptions& options, TransportsC
                              "disable it, or start wherryd with --allow-null for a benchmark");
       }
     });
+    if (!transports->memory.enabled && !transports->null.enabled) {
+      reader.problems()->add("/transports", "at least one that is enabled", "none",
+                             "enable /transports/memory");
+    }
   });
 }
 
@@ -254,11 +258,11 @@ Config read_config(ObjectReader& in, const ConfigOptions& options) {
 uint32_t default_spin_us() {
   constexpr uint32_t kMetal = 50;
   constexpr uint32_t kHypervisor = 200;
-  static const uint32_t spin_us = [] {
+  static const uint32_t kSpinUs = [] {
     const std::optional<std::string> cpuinfo = shm::read_small_file("/proc/cpuinfo");
     return cpuinfo && cpuinfo->find(" hypervisor") != std::string::npos ? kHypervisor : kMetal;
   }();
-  return spin_us;
+  return kSpinUs;
 }
 
 Result<Config> parse_config(std::string_view text, const std::string& origin,

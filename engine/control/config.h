@@ -86,7 +86,7 @@ struct Config {
   SocketConfig socket;
   std::string admin_group;  // who may administer beside the owner and root; empty = nobody
   uint32_t default_deadline_ms = 30000;  // of a request that names none
-  uint32_t drain_timeout_ms = 10000;     // what SIGTERM gives accepted requests
+  uint32_t drain_timeout_ms = 10000;     // what SIGTERM gives accepted requests; 0 = no limit
   std::vector<PollerConfig> pollers = {PollerConfig()};
   bool allow_oversubscription = false;  // busy pollers on all cores
   uint32_t registrars = 2;

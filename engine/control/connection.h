@@ -1,7 +1,7 @@
 // Connection: one accepted control socket, whoever is behind it.
 //
-// Owned by the control thread. Sending never blocks and never fails for the caller: a connection whose
-// other side is gone, or does not read, is broken, and the control loop closes it.
+// Owned by the control thread. Sending never blocks and never fails for the caller: a connection
+// whose other side is gone, or does not read, is broken, and the control loop closes it.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,8 @@ class Connection {
   Role role = Role::kNew;
   Timers::Id deadline{};             // kNew: until then it must have said who it is
   std::shared_ptr<Session> session;  // kClient
-  bool watches_output = false;       // as the epoll set has it
+  bool watches_input = true;         // as the epoll set has it
+  bool watches_output = false;
 
   void send(std::string text, std::vector<shm::UniqueFd> descriptors = {}) {
     note(socket_.send(std::move(text), std::move(descriptors)));

@@ -1,7 +1,7 @@
 // ControlContext: what the sessions of one engine share on the control thread.
 //
-// Owned by the control thread and used by it only. Sessions reach each other through it, by session id, so
-// that none keeps a pointer to another.
+// Owned by the control thread and used by it only. Sessions reach each other through it, by session
+// id, so that none keeps a pointer to another.
 #pragma once
 
 #include <cstdint>
@@ -48,7 +48,7 @@ struct ControlContext {
   std::string reason;  // of the state
 
   // Attached clients, until everything of them is released.
-  std::map<uint64_t, std::shared_ptr<Session>> sessions;  // by session id
+  std::map<uint64_t, std::shared_ptr<Session>> sessions;            // by session id
   std::map<std::pair<std::string, uint32_t>, uint64_t> session_of;  // by (instance, rank)
   std::vector<uint64_t> gone;  // sessions to be dropped at the end of the turn
 

@@ -15,10 +15,9 @@ bool Export::permits(const std::string& instance) const {
 Status Exports::publish(const ExportKey& key, Export entry) {
   const auto found = exports_.find(key);
   if (found != exports_.end()) {
-    return {Code::kAlreadyExists, "publishing as " + key.to_string() +
-                                      ": wanted nothing published there, got layout " +
-                                      std::to_string(found->second.layout) +
-                                      "; unpublish that one first"};
+    return {Code::kAlreadyExists,
+            "publishing as " + key.to_string() + ": wanted nothing published there, got layout " +
+                std::to_string(found->second.layout) + "; unpublish that one first"};
   }
   exports_.emplace(key, std::move(entry));
   return {};

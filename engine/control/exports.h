@@ -1,7 +1,7 @@
 // Exports: which layouts can be found, by whom, who waits for one, and who found what.
 //
-// Owned and used by the control thread: plain tables, no messages and no waiting here. A layout is found
-// by (instance, rank, tier) of its owner; at most one is published there.
+// Owned and used by the control thread: plain tables, no messages and no waiting here. A layout is
+// found by (instance, rank, tier) of its owner; at most one is published there.
 #pragma once
 
 #include <cstdint>
@@ -31,12 +31,12 @@ struct ExportKey {
   std::string to_string() const;  // "prefill/0 tier G2"
 };
 
-// `view` is the publication's own: a copy of the layout's, so that uses by finders are counted apart from
-// the owner's, and taking it back does not wait for the owner's own requests.
+// `view` is the publication's own: a copy of the layout's, so that uses by finders are counted
+// apart from the owner's, and taking it back does not wait for the owner's own requests.
 struct Export {
   uint64_t session = 0;
-  uint64_t layout = 0;        // handle of the owner
-  uint64_t incarnation = 0;   // of the owner
+  uint64_t layout = 0;       // handle of the owner
+  uint64_t incarnation = 0;  // of the owner
   std::shared_ptr<const View> view;
   uint8_t rights = 0;
   bool to_all = false;
@@ -57,12 +57,13 @@ class Exports {
     Timers::Id timer{};
   };
 
-  // ALREADY_EXISTS when the session publishes another layout there (or this one: unpublish it first).
+  // ALREADY_EXISTS when the session publishes another layout there (or this one: unpublish it
+  // first).
   Status publish(const ExportKey& key, Export entry);
   // Null when nothing is published there.
   const Export* find(const ExportKey& key) const;
-  // Takes back what the session published of this layout, or of all its layouts; the views that finders
-  // may still hold.
+  // Takes back what the session published of this layout, or of all its layouts; the views that
+  // finders may still hold.
   std::vector<std::shared_ptr<const View>> withdraw(uint64_t session, uint64_t layout);
   std::vector<std::shared_ptr<const View>> withdraw_all(uint64_t session);
   uint32_t count(uint64_t session) const;
@@ -78,7 +79,8 @@ class Exports {
   void remove_finder(const View* view, Finder finder);
 
  private:
-  std::vector<std::shared_ptr<const View>> withdraw_if(const std::function<bool(const Export&)>& wanted);
+  std::vector<std::shared_ptr<const View>> withdraw_if(
+      const std::function<bool(const Export&)>& wanted);
 
   std::map<ExportKey, Export> exports_;
   std::multimap<ExportKey, Waiter> waiters_;

@@ -6,8 +6,13 @@
 namespace wherry::engine {
 namespace {
 
-constexpr uint64_t kPatienceNs = 20'000'000;  // after that a wait is looked at less often
-constexpr int kLongIntervalMs = 10;
+// A turn of a poller takes microseconds, waking it some tens, a request at most seconds.
+struct Interval {
+  uint64_t younger_than_ns;
+  uint64_t interval_ns;
+};
+constexpr Interval kIntervals[] = {
+    {1'000'000, 50'000}, {20'000'000, 1'000'000}, {UINT64_MAX, 10'000'000}};
 
 }  // namespace
 
@@ -46,10 +51,13 @@ void GraceList::poll() {
   for (Wait& wait : finished) wait.done();
 }
 
-int GraceList::poll_interval_ms(uint64_t now_ns) const {
-  if (waits_.empty()) return -1;
-  // The newest is last.
-  return now_ns - waits_.back().since_ns < kPatienceNs ? 1 : kLongIntervalMs;
+uint64_t GraceList::poll_interval_ns(uint64_t now_ns) const {
+  if (waits_.empty()) return UINT64_MAX;
+  const uint64_t age = now_ns - waits_.back().since_ns;  // the newest is last
+  for (const Interval& interval : kIntervals) {
+    if (age < interval.younger_than_ns) return interval.interval_ns;
+  }
+  return kIntervals[0].interval_ns;
 }
 
 }  // namespace wherry::engine

@@ -1,8 +1,9 @@
-// GraceList: what the control thread puts off until no poller can hold what was taken out of a table.
+// GraceList: what the control thread puts off until no poller can hold what was taken out of a
+// table.
 //
-// Owned and used by the control thread. An entry is over when every poller it waits for has passed its
-// ticket and its view, if it has one, is used by no request. Pollers that have stopped are waited for no
-// longer. Nothing fails.
+// Owned and used by the control thread. An entry is over when every poller it waits for has passed
+// its ticket and its view, if it has one, is used by no request. Pollers that have stopped are
+// waited for no longer. Nothing fails.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +27,8 @@ class GraceList {
   // Before any wait; `pollers[i]` has index i.
   void set_pollers(std::vector<Poller*> pollers) { pollers_ = std::move(pollers); }
 
-  // Runs `done` from a later poll(), once each of `pollers` has passed a grace period that begins now and
-  // `view` (may be null) is unused.
+  // Runs `done` from a later poll(), once each of `pollers` has passed a grace period that begins
+  // now and `view` (may be null) is unused.
   void wait(PollerSet pollers, std::shared_ptr<const View> view, std::function<void()> done);
 
   // That poller touches nothing any more.
@@ -38,9 +39,9 @@ class GraceList {
 
   bool empty() const { return waits_.empty(); }
 
-  // How soon to look again, in milliseconds: at once for what began just now, later for what takes long
-  // (requests that use a view may run for seconds). Negative when nothing waits.
-  int poll_interval_ms(uint64_t now_ns) const;
+  // How soon to look again: at once for what began just now, later for what takes long (requests
+  // that use a view may run for seconds). UINT64_MAX when nothing waits.
+  uint64_t poll_interval_ns(uint64_t now_ns) const;
 
  private:
   struct Wait {

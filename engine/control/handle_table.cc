@@ -39,7 +39,8 @@ void HandleTable::erase(uint64_t handle) {
 
 void HandleTable::for_each(const std::function<void(uint64_t, Holding&)>& visit) {
   for (uint32_t i = 0; i < slots_.size(); ++i) {
-    if (slots_[i].holding != nullptr) visit(make_handle(slots_[i].generation, i), *slots_[i].holding);
+    if (slots_[i].holding != nullptr)
+      visit(make_handle(slots_[i].generation, i), *slots_[i].holding);
   }
 }
 

@@ -1,8 +1,9 @@
 // HandleTable: what a client's handles mean, on the control thread's side.
 //
-// Owned by the session; control thread only. Pollers see snapshots of it (ClientTable). A handle is given
-// out once: its slot is used again with another generation, so an old handle is found to be stale. The
-// first generation is random, so that a handle of another session is stale too. Nothing fails.
+// Owned by the session; control thread only. Pollers see snapshots of it (ClientTable). A handle is
+// given out once: its slot is used again with another generation, so an old handle is found to be
+// stale. The first generation is random, so that a handle of another session is stale too. Nothing
+// fails.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +41,8 @@ class HandleTable {
   // Null for a handle that is stale or was never given out; one that is going counts as stale.
   Holding* find(uint64_t handle);
 
-  // Takes the handle out of later snapshots; the slot stays taken until erase(). Only for find()able ones.
+  // Takes the handle out of later snapshots; the slot stays taken until erase(). Only for
+  // find()able ones.
   void retire(uint64_t handle) { slots_[static_cast<uint32_t>(handle)].holding->going = true; }
 
   // A handle that is there, going or not.

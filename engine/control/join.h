@@ -4,7 +4,8 @@
 //   start_something(join.part());
 //   start_something_else(join.part());
 //   join.seal();
-// The action runs inside the last part() called, or in seal() when none is open. One thread; no failures.
+// The action runs inside the last part() called, or in seal() when none is open. One thread; no
+// failures.
 #pragma once
 
 #include <cstddef>

@@ -40,16 +40,16 @@ Result<LayoutView> build_layout_view(const RegisterLayout& request, HandleTable&
     if (Status status = check_part(i, part, geometry); !status.ok()) return status;
     const Holding* region = handles.find(part.region);
     if (region == nullptr || region->kind != Holding::Kind::kRegion) {
-      return Status(Code::kStale, part_name(i) + ": wanted the handle of a region of this client, got " +
+      return Status(Code::kStale, part_name(i) +
+                                      ": wanted the handle of a region of this client, got " +
                                       std::to_string(part.region) + "; register the region first");
     }
     const Part& whole = region->view->parts.front();
     if (part.offset > whole.length || part.length > whole.length - part.offset) {
-      return Status(Code::kOutOfRange,
-                    part_name(i) + ": wanted a range inside the region's " +
-                        std::to_string(whole.length) + " bytes, got offset " +
-                        std::to_string(part.offset) + " and length " + std::to_string(part.length) +
-                        "; correct the range");
+      return Status(Code::kOutOfRange, part_name(i) + ": wanted a range inside the region's " +
+                                           std::to_string(whole.length) + " bytes, got offset " +
+                                           std::to_string(part.offset) + " and length " +
+                                           std::to_string(part.length) + "; correct the range");
     }
     layout.view->parts.push_back({whole.mapping, whole.offset + part.offset, part.length, 0});
     layout.rights &= region->rights;
@@ -59,14 +59,16 @@ Result<LayoutView> build_layout_view(const RegisterLayout& request, HandleTable&
     }
   }
   std::sort(layout.regions.begin(), layout.regions.end());
-  layout.regions.erase(std::unique(layout.regions.begin(), layout.regions.end()), layout.regions.end());
+  layout.regions.erase(std::unique(layout.regions.begin(), layout.regions.end()),
+                       layout.regions.end());
   for (const uint64_t region : layout.regions) {
     layout.view->mappings.push_back(handles.find(region)->mapping);
   }
   finish_view(*layout.view);
   if (layout.view->overlaps_itself && geometry.kind != LayoutKind::kDescriptorList) {
-    return Status(Code::kOverlap, "layout parts: wanted ranges of their own, got two that share bytes; "
-                                  "only a descriptor list may name bytes twice");
+    return Status(Code::kOverlap,
+                  "layout parts: wanted ranges of their own, got two that share bytes; "
+                  "only a descriptor list may name bytes twice");
   }
   return layout;
 }

@@ -1,7 +1,8 @@
 // The engine's log. Control thread (and main) only: a poller never logs.
 //
-// Lines that clients can cause are limited to kClientLinesPerSecond in all; what is left out is counted
-// and said with the next one. How often each kind of trouble was stands in the stats file's error log.
+// Lines that clients can cause are limited to kClientLinesPerSecond in all; what is left out is
+// counted and said with the next one. How often each kind of trouble was stands in the stats file's
+// error log.
 #pragma once
 
 #include <string>

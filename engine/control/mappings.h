@@ -1,9 +1,9 @@
 // Mappings: which client memory is mapped, once for all registrations that it covers.
 //
-// Owned and used by the control thread; the work is done by the registrar. A registration acquires a
-// mapping and releases it; the mapping is taken down when the last one did. Two registrations share one
-// when its range covers both, it is writable if either needs that, and its pages are all there. Rights are
-// not kept here: they belong to a registration, not to the mapping.
+// Owned and used by the control thread; the work is done by the registrar. A registration acquires
+// a mapping and releases it; the mapping is taken down when the last one did. Two registrations
+// share one when its range covers both, it is writable if either needs that, and its pages are all
+// there. Rights are not kept here: they belong to a registration, not to the mapping.
 #pragma once
 
 #include <cstdint>
@@ -28,12 +28,13 @@ class Mappings {
 
   explicit Mappings(Registrar* registrar) : registrar_(registrar) {}
 
-  // `file` is what check_region_file said of `fd` and this range. `ready` is called once, at once or from
-  // on_result().
-  void acquire(const RegionFile& file, shm::UniqueFd fd, uint64_t offset, uint64_t length, Ready ready);
+  // `file` is what check_region_file said of `fd` and this range. `ready` is called once, at once
+  // or from on_result().
+  void acquire(const RegionFile& file, shm::UniqueFd fd, uint64_t offset, uint64_t length,
+               Ready ready);
 
-  // One acquire less; `released` is called when the caller's share is given back: at once while others
-  // hold the mapping, else when it is unmapped.
+  // One acquire less; `released` is called when the caller's share is given back: at once while
+  // others hold the mapping, else when it is unmapped.
   void release(const std::shared_ptr<const Mapping>& mapping, std::function<void()> released);
 
   // Passes on what the registrar finished.
@@ -50,8 +51,8 @@ class Mappings {
     Backing* backing = nullptr;
     uint32_t holders = 0;
     bool mapped = false;
-    std::vector<Ready> waiting;             // while not mapped
-    std::function<void()> released;         // while being unmapped
+    std::vector<Ready> waiting;      // while not mapped
+    std::function<void()> released;  // while being unmapped
   };
 
   using FileKey = std::pair<dev_t, ino_t>;

@@ -142,7 +142,8 @@ std::vector<PartSpec> Fields::parts(const char* key) {
              "three unsigned integers [region, offset, length]", triple);
       return {};
     }
-    parts.push_back({triple[0].get<uint64_t>(), triple[1].get<uint64_t>(), triple[2].get<uint64_t>()});
+    parts.push_back(
+        {triple[0].get<uint64_t>(), triple[1].get<uint64_t>(), triple[2].get<uint64_t>()});
   }
   return parts;
 }

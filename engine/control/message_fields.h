@@ -1,7 +1,7 @@
 // Fields: reads the keys of one JSON object of a control message and keeps the first thing wrong.
 //
-// For messages.cc only: it brings in the JSON library. A getter that fails returns a zero value; the
-// caller reads all it needs and looks at status() once.
+// For messages.cc only: it brings in the JSON library. A getter that fails returns a zero value;
+// the caller reads all it needs and looks at status() once.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,8 @@ namespace wherry::engine {
 class Fields {
  public:
   // `object` must be a JSON object and outlive this.
-  Fields(const nlohmann::json& object, std::string where) : object_(object), where_(std::move(where)) {}
+  Fields(const nlohmann::json& object, std::string where)
+      : object_(object), where_(std::move(where)) {}
 
   bool good() const { return status_.ok(); }
   const Status& status() const { return status_; }

@@ -13,8 +13,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kMaxDepth = 3;                                  // parts: object, list, list
-constexpr uint64_t kMaxValues = 4 * kMaxLayoutParts + 256;    // of a whole message
+constexpr int kMaxDepth = 3;                                // parts: object, list, list
+constexpr uint64_t kMaxValues = 4 * kMaxLayoutParts + 256;  // of a whole message
 
 // Parses within bounds; the DOM of a hostile text is cut off, not built.
 Status parse(const std::string& text, json* object) {
@@ -30,14 +30,16 @@ Status parse(const std::string& text, json* object) {
     *object = json::parse(text, within_bounds);
   } catch (const json::exception& error) {
     return {Code::kInvalidArgument, "control message: wanted JSON, got something else (" +
-                                        printable(error.what()) + "); is the client of our release?"};
+                                        printable(error.what()) +
+                                        "); is the client of our release?"};
   } catch (const std::length_error& error) {
-    return {Code::kInvalidArgument, std::string("control message: ") + error.what() +
-                                        ", got more; ask for less at once"};
+    return {Code::kInvalidArgument,
+            std::string("control message: ") + error.what() + ", got more; ask for less at once"};
   }
   if (object->is_object()) return {};
-  return {Code::kInvalidArgument,
-          "control message: wanted a JSON object, got something else; is the client of our release?"};
+  return {
+      Code::kInvalidArgument,
+      "control message: wanted a JSON object, got something else; is the client of our release?"};
 }
 
 Hello decode_hello(Fields& fields) {
@@ -68,7 +70,8 @@ Hello decode_hello(Fields& fields) {
 
 OpenChannel decode_open_channel(Fields& fields) {
   OpenChannel open;
-  if (fields.has("submission_slots")) open.submission_slots = fields.u32("submission_slots", 1, 1u << 30);
+  if (fields.has("submission_slots"))
+    open.submission_slots = fields.u32("submission_slots", 1, 1u << 30);
   if (fields.has("notification_slots")) {
     open.notification_slots = fields.u32("notification_slots", 0, 1u << 30);
   }
@@ -87,7 +90,8 @@ Tier decode_tier(Fields& fields) { return enumerator(fields, "tier", Tier::kG1, 
 Geometry decode_geometry(Fields& fields) {
   Geometry geometry;
   Fields inner = fields.object("geometry");
-  geometry.kind = enumerator(inner, "kind", LayoutKind::kFullyContiguous, LayoutKind::kDescriptorList);
+  geometry.kind =
+      enumerator(inner, "kind", LayoutKind::kFullyContiguous, LayoutKind::kDescriptorList);
   geometry.inner_order =
       enumerator(inner, "inner_order", InnerOrder::kUnknown, InnerOrder::kUniversal);
   geometry.dtype = enumerator(inner, "dtype", DType::kUint8, DType::kInt64);
@@ -135,7 +139,8 @@ RequestBody decode_body(const std::string& type, Fields& fields) {
   if (type == "close_channel") return CloseChannel{fields.u32("channel")};
   if (type == "register_region") return RegisterRegion{fields.u64("offset"), fields.u64("length")};
   if (type == "free_region") return FreeRegion{fields.u64("handle")};
-  if (type == "register_layout") return RegisterLayout{decode_geometry(fields), fields.parts("parts")};
+  if (type == "register_layout")
+    return RegisterLayout{decode_geometry(fields), fields.parts("parts")};
   if (type == "free_layout") return FreeLayout{fields.u64("handle")};
   if (type == "publish") return decode_publish(fields);
   if (type == "unpublish") return Unpublish{fields.u64("layout")};

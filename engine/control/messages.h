@@ -1,8 +1,9 @@
 // Messages: what clients and administrators ask, decoded and checked field by field.
 //
-// Plain values; any thread. The texts come from outside: whatever they are, decoding ends with a checked
-// request or a Status that names the key and what is wanted, in bounded time and memory. What a value
-// means (whose handle, which limit) is checked where it is used. shm/protocol.h has the messages.
+// Plain values; any thread. The texts come from outside: whatever they are, decoding ends with a
+// checked request or a Status that names the key and what is wanted, in bounded time and memory.
+// What a value means (whose handle, which limit) is checked where it is used. shm/protocol.h has
+// the messages.
 #pragma once
 
 #include <cstdint>
@@ -96,8 +97,8 @@ struct Admin {
 
 using RequestBody =
     std::variant<Hello, OpenChannel, ChannelMapped, CloseChannel, RegisterRegion, FreeRegion,
-                 RegisterLayout, FreeLayout, Publish, Unpublish, FindLayout, FindClient, ReleaseFound,
-                 ListTransports, Detach, Admin>;
+                 RegisterLayout, FreeLayout, Publish, Unpublish, FindLayout, FindClient,
+                 ReleaseFound, ListTransports, Detach, Admin>;
 
 struct ControlRequest {
   uint64_t id = 0;
@@ -105,8 +106,8 @@ struct ControlRequest {
   RequestBody body;
 };
 
-// Fills in `request`; when it fails `request->id` is the id as far as there was one, for the answer.
-// VERSION_MISMATCH (a hello without a common protocol version) names both sides' versions.
+// Fills in `request`; when it fails `request->id` is the id as far as there was one, for the
+// answer. VERSION_MISMATCH (a hello without a common protocol version) names both sides' versions.
 Status decode_request(const std::string& text, ControlRequest* request);
 
 // Whether `name` may be an instance: 1 to 64 of [A-Za-z0-9._-].

@@ -16,24 +16,29 @@
 namespace wherry::engine {
 namespace {
 
-Status refuse(const std::string& what) { return {Code::kInvalidArgument, "region memory: " + what}; }
+Status refuse(const std::string& what) {
+  return {Code::kInvalidArgument, "region memory: " + what};
+}
 
 }  // namespace
 
 Result<RegionFile> check_region_file(int fd, uint64_t offset, uint64_t length) {
   const int mode = fcntl(fd, F_GETFL);
   if (mode < 0 || (mode & O_PATH) != 0 || (mode & O_ACCMODE) == O_WRONLY) {
-    return refuse("wanted a descriptor opened for reading, or for reading and writing, got one that is "
-                  "not; open it so");
+    return refuse(
+        "wanted a descriptor opened for reading, or for reading and writing, got one that is "
+        "not; open it so");
   }
   const int seals = fcntl(fd, F_GET_SEALS);
   if (seals < 0) {
-    return refuse("wanted a memfd, got another kind of file; make it with memfd_create and "
-                  "MFD_ALLOW_SEALING");
+    return refuse(
+        "wanted a memfd, got another kind of file; make it with memfd_create and "
+        "MFD_ALLOW_SEALING");
   }
   if ((seals & F_SEAL_SHRINK) == 0) {
-    return refuse("wanted a memfd sealed against shrinking, got one without F_SEAL_SHRINK; add the "
-                  "seal with fcntl(F_ADD_SEALS)");
+    return refuse(
+        "wanted a memfd sealed against shrinking, got one without F_SEAL_SHRINK; add the "
+        "seal with fcntl(F_ADD_SEALS)");
   }
   struct stat info {};
   struct statfs system {};

@@ -1,8 +1,8 @@
 // What a descriptor that a client sent as a region's memory really is.
 //
-// Control thread; no call here can be held up by the client: whatever is not a sealed memfd is refused
-// before anything is asked of its file system. Refusals are INVALID_ARGUMENT, or OUT_OF_RANGE for a range
-// outside the file.
+// Control thread; no call here can be held up by the client: whatever is not a sealed memfd is
+// refused before anything is asked of its file system. Refusals are INVALID_ARGUMENT, or
+// OUT_OF_RANGE for a range outside the file.
 #pragma once
 
 #include <sys/types.h>
@@ -23,9 +23,9 @@ struct RegionFile {
 // Checks descriptor and range: shrink seal, access mode, size, backed pages, alignment, length.
 Result<RegionFile> check_region_file(int fd, uint64_t offset, uint64_t length);
 
-// Whether two descriptors lead to one file. Device and inode number do not tell for certain: numbers of
-// huge-page files come round again. The time of the last change does, since it is that of the file itself
-// and nobody can set it.
+// Whether two descriptors lead to one file. Device and inode number do not tell for certain:
+// numbers of huge-page files come round again. The time of the last change does, since it is that
+// of the file itself and nobody can set it.
 bool same_file(int a, int b);
 
 }  // namespace wherry::engine

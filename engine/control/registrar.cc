@@ -27,8 +27,8 @@ struct Registrar::Job {
   RegistrarResult::Kind kind = RegistrarResult::Kind::kMapped;
   std::shared_ptr<Mapping> mapping;
   shm::UniqueFd fd;
-  uint64_t done = 0;       // bytes of the current step
-  size_t registered = 0;   // transports that know the mapping
+  uint64_t done = 0;      // bytes of the current step
+  size_t registered = 0;  // transports that know the mapping
   Status failure;
 
   void fail(Status status) {
@@ -37,6 +37,8 @@ struct Registrar::Job {
     done = 0;
   }
 };
+
+Registrar::Registrar(const RegistrarOptions& options) : options_(options) {}
 
 Result<std::unique_ptr<Registrar>> Registrar::start(const RegistrarOptions& options) {
   std::unique_ptr<Registrar> registrar(new Registrar(options));
@@ -153,7 +155,8 @@ bool Registrar::advance(Job& job) {
       job.done = 0;
       job.step = Job::Step::kUnmap;
       [[fallthrough]];
-    case Job::Step::kUnmap: return unmap_piece(job);
+    case Job::Step::kUnmap:
+      return unmap_piece(job);
   }
   return true;
 }

@@ -1,8 +1,8 @@
 // Registrar: threads that make mappings usable, and take them down, beside everything else.
 //
-// map() and release() are for the control thread, which finds the results with take() after the eventfd
-// rang. Long work is done in pieces, and a job goes behind the others after each: a registration of
-// gigabytes never holds up one of a page. Failures are results.
+// map() and release() are for the control thread, which finds the results with take() after the
+// eventfd rang. Long work is done in pieces, and a job goes behind the others after each: a
+// registration of gigabytes never holds up one of a page. Failures are results.
 #pragma once
 
 #include <concurrentqueue/concurrentqueue.h>
@@ -46,8 +46,9 @@ class Registrar {
   Registrar(const Registrar&) = delete;
   Registrar& operator=(const Registrar&) = delete;
 
-  // Maps mapping->length bytes from mapping->file_offset of the file, prefaults them, sets mapping->base
-  // and registers it with the transports. Nobody else touches the mapping until the result.
+  // Maps mapping->length bytes from mapping->file_offset of the file, prefaults them, sets
+  // mapping->base and registers it with the transports. Nobody else touches the mapping until the
+  // result.
   void map(std::shared_ptr<Mapping> mapping, shm::UniqueFd fd);
 
   // Takes down what map() made; nobody touches it any more.
@@ -58,7 +59,7 @@ class Registrar {
  private:
   struct Job;
 
-  explicit Registrar(RegistrarOptions options) : options_(std::move(options)) {}
+  explicit Registrar(const RegistrarOptions& options);
 
   void work();
   void put(std::unique_ptr<Job> job);

@@ -1,7 +1,7 @@
 // Replies and events: what the engine says on the control socket, as texts.
 //
-// Pure functions; any thread. Every text is valid JSON whatever the values hold. shm/protocol.h has the
-// messages.
+// Pure functions; any thread. Every text is valid JSON whatever the values hold. shm/protocol.h has
+// the messages.
 #pragma once
 
 #include <cstdint>

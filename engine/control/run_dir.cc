@@ -141,11 +141,15 @@ Result<RunDir> RunDir::open(const Config& config, const RunDirOptions& options) 
     dir.warnings_.push_back(
         "run directory " + dir.path_ +
         ": wanted a tmpfs, got another file system, so that every counter update may cost a "
-        "write to disk; set run_dir to a place in /run or /dev/shm");
+        "write to disk; set run_dir to a place in /dev/shm or another tmpfs");
   }
 
   Result<shm::UniqueFd> lock = take_lock_file(dir.path_ + "/engine.lock");
-  if (!lock.ok()) return lock.status().with_context("an engine has this run directory");
+  if (!lock.ok()) {
+    return lock.code() == Code::kAlreadyExists
+               ? lock.status().with_context("another engine has the run directory")
+               : lock.status();
+  }
   if (const std::optional<LockOwner> former = read_owner(lock->get())) {
     dir.taken_over_ = true;
     // The lock goes before the process does; until that is gone its queue pairs may still write.

@@ -42,10 +42,10 @@ void Session::handle(ControlRequest request, Descriptors descriptors) {
   }
   const size_t wanted = std::holds_alternative<RegisterRegion>(request.body) ? 1 : 0;
   if (descriptors.size() != wanted) {
-    return refuse(to, {Code::kInvalidArgument,
-                       "control message: wanted " + std::to_string(wanted) +
-                           " descriptors with it, got " + std::to_string(descriptors.size()) +
-                           "; send what shm/protocol.h says"});
+    return refuse(
+        to, {Code::kInvalidArgument,
+             "control message: wanted " + std::to_string(wanted) + " descriptors with it, got " +
+                 std::to_string(descriptors.size()) + "; send what shm/protocol.h says"});
   }
   if (Status status = refuse_when_draining(request.body); !status.ok()) return refuse(to, status);
   std::visit(
@@ -68,8 +68,8 @@ Status Session::refuse_when_draining(const RequestBody& body) const {
       std::holds_alternative<FindLayout>(body) || std::holds_alternative<FindClient>(body);
   if (!is_new_work) return {};
   return {Code::kDraining, "engine " + context_->config.name +
-                               ": wanted a running engine, got one that drains (" + context_->reason +
-                               "); attach again when it is back"};
+                               ": wanted a running engine, got one that drains (" +
+                               context_->reason + "); attach again when it is back"};
 }
 
 void Session::reply(std::string text, Descriptors descriptors) {
@@ -78,10 +78,11 @@ void Session::reply(std::string text, Descriptors descriptors) {
 
 void Session::refuse(ReplyTo to, const Status& status) {
   reply(error_reply(to, status));
-  const bool ordinary = status.code() == Code::kUnknownInstance || status.code() == Code::kAborted ||
-                        status.code() == Code::kDraining;
+  const bool ordinary = status.code() == Code::kUnknownInstance ||
+                        status.code() == Code::kAborted || status.code() == Code::kDraining;
   if (!ordinary) {
-    context_->stats->record_error(shm::ErrorId::kRequestRefused, identity_.name(), status.to_string());
+    context_->stats->record_error(shm::ErrorId::kRequestRefused, identity_.name(),
+                                  status.to_string());
   }
 }
 
@@ -100,12 +101,14 @@ void Session::end_work() {
 GraceList::PollerSet Session::pollers() const {
   GraceList::PollerSet set = 0;
   for (const auto& [index, record] : channels_) {
-    if (record->state != ChannelRecord::State::kOffered) set |= GraceList::PollerSet{1} << record->poller;
+    if (record->state != ChannelRecord::State::kOffered)
+      set |= GraceList::PollerSet{1} << record->poller;
   }
   return set;
 }
 
-// Makes the handles as they are now what pollers see; `done` runs when none can see the former table.
+// Makes the handles as they are now what pollers see; `done` runs when none can see the former
+// table.
 void Session::publish_table(std::function<void()> done) {
   std::shared_ptr<const ClientTable> former = std::exchange(table_, handles_.snapshot());
   shared_->table.store(table_.get(), std::memory_order_release);
@@ -118,7 +121,7 @@ void Session::publish_table(std::function<void()> done) {
 }
 
 void Session::update_row() {
-  if (row_ == nullptr || state_ == State::kGone) return;
+  if (state_ == State::kGone) return;  // the row is somebody else's
   row_->channels.store(static_cast<uint32_t>(channels_.size()), std::memory_order_release);
   row_->regions.set(handles_.count(Holding::Kind::kRegion));
   row_->layouts.set(handles_.count(Holding::Kind::kLayout));
@@ -128,10 +131,11 @@ void Session::update_row() {
 void Session::begin_closing(const Ending& ending) {
   if (state_ != State::kActive) return;
   state_ = State::kClosing;
-  if (row_ != nullptr) row_->flags.fetch_or(shm::kClientDraining, std::memory_order_release);
+  row_->flags.fetch_or(shm::kClientDraining, std::memory_order_release);
   log_client("client " + identity_.name() + " (session " + std::to_string(identity_.session) +
              ") ends: " + ending.reason);
   if (ending.recorded) context_->stats->record_error(ending.error, identity_.name(), ending.reason);
+  if (ending.told) reply(closing_event(ending.reason));
   for (const Exports::Waiter& waiter : context_->exports.remove_waiters(identity_.session)) {
     context_->timers.cancel(waiter.timer);
     refuse({waiter.request, identity_.protocol},
@@ -147,9 +151,11 @@ void Session::begin_closing(const Ending& ending) {
   advance_closing();
 }
 
-// The last step begins when nothing of the session can be touched through its channels or by others.
+// The last step begins when nothing of the session can be touched through its channels or by
+// others.
 void Session::advance_closing() {
-  if (state_ != State::kClosing || releasing_ || revoking_ || under_way_ != 0 || !channels_.empty()) {
+  if (state_ != State::kClosing || releasing_ || revoking_ || under_way_ != 0 ||
+      !channels_.empty()) {
     return;
   }
   releasing_ = true;
@@ -162,7 +168,7 @@ void Session::release_everything() {
   Join unused([self] {
     Join released([self] {
       self->state_ = State::kGone;
-      if (self->row_ != nullptr) self->context_->stats->remove_client(std::exchange(self->row_, nullptr));
+      self->context_->stats->remove_client(self->row_);
       if (self->detaching_) self->reply(ok_reply(self->detach_));
       self->context_->gone.push_back(self->identity_.session);
     });
@@ -212,13 +218,15 @@ void Session::on(ReplyTo to, const Detach&) {
 }
 
 void Session::on(ReplyTo to, const Hello&) {
-  refuse(to, {Code::kInvalidArgument, "hello: wanted one for a connection, got another; open a "
-                                      "connection for each session"});
+  refuse(to, {Code::kInvalidArgument,
+              "hello: wanted one for a connection, got another; open a "
+              "connection for each session"});
 }
 
 void Session::on(ReplyTo to, const Admin&) {
-  refuse(to, {Code::kInvalidArgument, "admin: wanted instead of a hello, got it behind one; open a "
-                                      "connection for it"});
+  refuse(to, {Code::kInvalidArgument,
+              "admin: wanted instead of a hello, got it behind one; open a "
+              "connection for it"});
 }
 
 }  // namespace wherry::engine

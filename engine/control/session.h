@@ -1,12 +1,14 @@
 // Session: one attached client, from the accepted hello until the last thing of it is released.
 //
 //   active   answers requests, its channels are polled
-//   closing  hung up, died, detached or broke the contract: its publications are taken back, its channels
+//   closing  hung up, died, detached or broke the contract: its publications are taken back, its
+//   channels
 //            drain, then its memory is released
 //   gone     nothing of it is left; its name is free again
-// Owned by the control thread's context (shared, since work under way keeps it alive); control thread only.
-// Whatever a client sends ends in exactly one reply; nothing here blocks. The parts are in files of their
-// own: session.cc (life, requests), session_channels.cc, session_memory.cc and session_sharing.cc.
+// Owned by the control thread's context (shared, since work under way keeps it alive); control
+// thread only. Whatever a client sends ends in exactly one reply; nothing here blocks. The parts
+// are in files of their own: session.cc (life, requests), session_channels.cc, session_memory.cc
+// and session_sharing.cc.
 #pragma once
 
 #include <cstdint>
@@ -49,13 +51,14 @@ struct Ending {
   shm::ErrorId error = shm::ErrorId::kClientLost;
   std::string reason;
   bool recorded = true;  // in the error log of the stats file
+  bool told = false;     // to the client, in a `closing` event
 };
 
 class Session : public std::enable_shared_from_this<Session> {
  public:
   enum class State : uint8_t { kActive, kClosing, kGone };
 
-  // `row` may be null: no room in the stats file.
+  // `row` is the session's until it is gone.
   Session(ControlContext* context, SessionIdentity identity, Connection* connection,
           shm::ClientRow* row);
   ~Session();
@@ -75,8 +78,8 @@ class Session : public std::enable_shared_from_this<Session> {
   // From a poller's report: nothing of that channel is touched any more.
   void channel_closed(ChannelSpec* spec);
 
-  // Another session took back, or lost, what these handles of this one mean. `done` is called when no
-  // poller can read them from this session's table any more.
+  // Another session took back, or lost, what these handles of this one mean. `done` is called when
+  // no poller can read them from this session's table any more.
   void lose_found(const std::vector<uint64_t>& handles, std::function<void()> done);
 
   // Answers a find_layout that waited: the layout has been published.
@@ -159,15 +162,15 @@ class Session : public std::enable_shared_from_this<Session> {
   SessionIdentity identity_;
   const ClientLimits& limits_;
   Connection* connection_;
-  shm::ClientRow* row_;
+  shm::ClientRow* const row_;
   const uint64_t attached_ns_;
 
   State state_ = State::kActive;
-  bool revoking_ = false;    // closing: others still hold what was published
-  bool releasing_ = false;   // closing: the last step
-  bool detaching_ = false;   // the reply to `detach` is owed
+  bool revoking_ = false;   // closing: others still hold what was published
+  bool releasing_ = false;  // closing: the last step
+  bool detaching_ = false;  // the reply to `detach` is owed
   ReplyTo detach_{};
-  uint32_t under_way_ = 0;   // pieces of work that will call end_work()
+  uint32_t under_way_ = 0;  // pieces of work that will call end_work()
   uint32_t registering_ = 0;
   uint32_t waiting_finds_ = 0;
   uint64_t registered_bytes_ = 0;

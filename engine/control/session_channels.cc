@@ -27,8 +27,8 @@ Result<shm::UniqueFd> duplicate(int fd) {
 }
 
 Status no_channel(uint32_t channel, const char* wanted) {
-  return {Code::kInvalidArgument, std::string("channel: wanted the number of one that is ") + wanted +
-                                      ", got " + std::to_string(channel) +
+  return {Code::kInvalidArgument, std::string("channel: wanted the number of one that is ") +
+                                      wanted + ", got " + std::to_string(channel) +
                                       "; use the number from the reply to open_channel"};
 }
 
@@ -41,28 +41,32 @@ Result<shm::ChannelSizes> Session::channel_sizes(const OpenChannel& message) con
   }
   const ChannelsConfig& defaults = context_->config.channels;
   shm::ChannelSizes sizes{message.submission_slots, message.notification_slots};
-  if (sizes.submission_slots == OpenChannel::kDefault) sizes.submission_slots = defaults.submission_slots;
+  if (sizes.submission_slots == OpenChannel::kDefault)
+    sizes.submission_slots = defaults.submission_slots;
   if (sizes.notification_slots == OpenChannel::kDefault) {
     sizes.notification_slots = first ? defaults.notification_slots : 0;
   }
   if (sizes.notification_slots != 0 && !first) {
-    return Status(Code::kInvalidArgument, "notification slots: wanted 0, since an earlier channel of "
-                                          "this client has the notification ring, got " +
-                                              std::to_string(sizes.notification_slots) + "; ask for none");
+    return Status(Code::kInvalidArgument,
+                  "notification slots: wanted 0, since an earlier channel of "
+                  "this client has the notification ring, got " +
+                      std::to_string(sizes.notification_slots) + "; ask for none");
   }
   if (Status status = shm::check_sizes(sizes); !status.ok()) return status;
   for (const uint32_t slots : {message.submission_slots, message.notification_slots}) {
     if (slots == OpenChannel::kDefault || slots <= limits_.submission_slots) continue;
     return Status(Code::kNoResources, "limits.submission_slots: wanted a ring of at most " +
-                                          std::to_string(limits_.submission_slots) + " slots, got " +
-                                          std::to_string(slots) + "; ask for less or raise the limit");
+                                          std::to_string(limits_.submission_slots) +
+                                          " slots, got " + std::to_string(slots) +
+                                          "; ask for less or raise the limit");
   }
   return sizes;
 }
 
 void Session::on(ReplyTo to, const OpenChannel& message) {
   if (channels_.size() >= limits_.channels_per_client) {
-    return refuse(to, limit_reached("channels_per_client", limits_.channels_per_client, channels_.size()));
+    return refuse(
+        to, limit_reached("channels_per_client", limits_.channels_per_client, channels_.size()));
   }
   uint32_t index = 0;
   while (channels_.count(index) != 0) ++index;
@@ -152,19 +156,21 @@ void Session::on(ReplyTo to, const ChannelMapped& message) {
   if (Status status = shm::seal_c2e(record->c2e.get()); !status.ok()) {
     // Only the client can have sealed it against seals.
     channels_.erase(found);
-    return refuse(to, Status(Code::kInvalidArgument, status.message()).with_context("channel_mapped"));
+    return refuse(to,
+                  Status(Code::kInvalidArgument, status.message()).with_context("channel_mapped"));
   }
   record->c2e.reset();
   const uint32_t poller = choose_poller();
   if (poller == kNoPoller) {
     channels_.erase(found);
-    return refuse(to, {Code::kNoResources, "channels of a poller: wanted one more, got a limit of " +
-                                               std::to_string(kChannelsPerPoller) +
-                                               " in use on each; configure more pollers"});
+    return refuse(to,
+                  {Code::kNoResources, "channels of a poller: wanted one more, got a limit of " +
+                                           std::to_string(kChannelsPerPoller) +
+                                           " in use on each; configure more pollers"});
   }
   record->poller = poller;
   record->state = ChannelRecord::State::kPolled;
-  record->spec.stats = row_ == nullptr ? nullptr : context_->stats->add_channel(row_, message.channel);
+  record->spec.stats = context_->stats->channel(row_, message.channel);
   ++context_->channels_of_poller[poller];
   context_->pollers[poller]->send({Command::Kind::kAddChannel, Code::kOk, &record->spec});
   // Only when the poller has it may others send notifications there.
@@ -181,8 +187,9 @@ void Session::on(ReplyTo to, const ChannelMapped& message) {
         if (still_polled) {
           self->reply(ok_reply(to));
         } else {
-          self->refuse(to, {Code::kAborted, "channel_mapped: wanted the channel open, got it closed "
-                                            "meanwhile; open another"});
+          self->refuse(to, {Code::kAborted,
+                            "channel_mapped: wanted the channel open, got it closed "
+                            "meanwhile; open another"});
         }
         self->end_work();
       });
@@ -207,7 +214,8 @@ void Session::close_channel(ChannelRecord& record) {
   if (record.spec.sizes.notification_slots != 0) {
     shared_->notify_poller.store(kNoPoller, std::memory_order_release);
   }
-  context_->pollers[record.poller]->send({Command::Kind::kCloseChannel, Code::kAborted, &record.spec});
+  context_->pollers[record.poller]->send(
+      {Command::Kind::kCloseChannel, Code::kAborted, &record.spec});
 }
 
 void Session::close_channels() {

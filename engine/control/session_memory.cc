@@ -13,7 +13,8 @@ Result<Holding*> Session::own(uint64_t handle, Holding::Kind kind, const char* w
   Holding* holding = handles_.find(handle);
   if (holding == nullptr) {
     return Status(Code::kStale, std::string(what) + ": wanted a live handle, got " +
-                                    std::to_string(handle) + "; it was freed or is of another session");
+                                    std::to_string(handle) +
+                                    "; it was freed or is of another session");
   }
   if (holding->kind != kind) {
     return Status(Code::kInvalidArgument, std::string(what) + ": wanted the handle of a " + what +
@@ -33,21 +34,20 @@ void Session::on(ReplyTo to, const RegisterRegion& message, Descriptors descript
   if (!file.ok()) return refuse(to, file.status());
   const uint64_t quota = limits_.registered_bytes_per_client;
   if (quota != 0 && (registered_bytes_ > quota || message.length > quota - registered_bytes_)) {
-    return refuse(to, {Code::kNoResources, "limits.registered_bytes_per_client: wanted " +
-                                               std::to_string(message.length) +
-                                               " bytes more, got a limit of " + std::to_string(quota) +
-                                               " and " + std::to_string(registered_bytes_) +
-                                               " in use; free regions or raise the limit"});
+    return refuse(
+        to, {Code::kNoResources,
+             "limits.registered_bytes_per_client: wanted " + std::to_string(message.length) +
+                 " bytes more, got a limit of " + std::to_string(quota) + " and " +
+                 std::to_string(registered_bytes_) + " in use; free regions or raise the limit"});
   }
   registered_bytes_ += message.length;
   ++registering_;
   begin_work();
-  context_->mappings.acquire(
-      *file, std::move(fd), message.offset, message.length,
-      [self = shared_from_this(), to, message,
-       writable = file->writable](Result<std::shared_ptr<const Mapping>> mapping) {
-        self->region_mapped(to, message, writable, std::move(mapping));
-      });
+  context_->mappings.acquire(*file, std::move(fd), message.offset, message.length,
+                             [self = shared_from_this(), to, message, writable = file->writable](
+                                 Result<std::shared_ptr<const Mapping>> mapping) {
+                               self->region_mapped(to, message, writable, std::move(mapping));
+                             });
 }
 
 void Session::region_mapped(ReplyTo to, const RegisterRegion& message, bool writable,
@@ -63,13 +63,15 @@ void Session::region_mapped(ReplyTo to, const RegisterRegion& message, bool writ
   if (state_ != State::kActive) {
     // Nobody has seen it yet.
     give_back_region(*mapping, message.length, [self = shared_from_this()] { self->end_work(); });
-    return refuse(to, {Code::kAborted, "register_region: wanted an active session, got one that is "
-                                       "ending; attach again"});
+    return refuse(to, {Code::kAborted,
+                       "register_region: wanted an active session, got one that is "
+                       "ending; attach again"});
   }
   auto view = std::make_shared<View>();
   view->id = ++context_->last_view_id;
   view->kind = ViewKind::kRegion;
-  view->parts.push_back({mapping->get(), message.offset - (*mapping)->file_offset, message.length, 0});
+  view->parts.push_back(
+      {mapping->get(), message.offset - (*mapping)->file_offset, message.length, 0});
   view->mappings.push_back(*mapping);
   view->owner = shared_;
   finish_view(*view);
@@ -102,9 +104,10 @@ void Session::on(ReplyTo to, const FreeRegion& message) {
     handles_.for_each([&](uint64_t layout, Holding& holding) {
       for (const uint64_t used : holding.regions) user = used == handle ? layout : user;
     });
-    return refuse(to, {Code::kNotPermitted,
-                       "free_region: wanted a region that no layout needs, got one in which layout " +
-                           std::to_string(user) + " lies; free that layout first"});
+    return refuse(to,
+                  {Code::kNotPermitted,
+                   "free_region: wanted a region that no layout needs, got one in which layout " +
+                       std::to_string(user) + " lies; free that layout first"});
   }
   handles_.retire(handle);
   begin_work();
@@ -149,7 +152,8 @@ void Session::on(ReplyTo to, const FreeLayout& message) {
   Join taken_back([self = shared_from_this(), to, handle] {
     // In the regions until here: a request that uses the layout uses their memory.
     self->context_->grace.wait(0, self->handles_.at(handle).view, [self, to, handle] {
-      for (const uint64_t region : self->handles_.at(handle).regions) --self->handles_.at(region).layouts;
+      for (const uint64_t region : self->handles_.at(handle).regions)
+        --self->handles_.at(region).layouts;
       self->handles_.erase(handle);
       self->reply(ok_reply(to));
       self->end_work();

@@ -26,9 +26,10 @@ void Session::on(ReplyTo to, const Publish& message) {
   Result<Holding*> layout = own(message.layout, Holding::Kind::kLayout, "layout");
   if (!layout.ok()) return refuse(to, layout.status());
   if (message.writable && ((*layout)->rights & kRightWrite) == 0) {
-    return refuse(to, {Code::kNotPermitted,
-                       "publish: wanted a layout in writable regions for the right read_write, got one "
-                       "in a region registered for reading only; publish it as read"});
+    return refuse(to,
+                  {Code::kNotPermitted,
+                   "publish: wanted a layout in writable regions for the right read_write, got one "
+                   "in a region registered for reading only; publish it as read"});
   }
   const ExportKey key{identity_.instance, identity_.rank, message.tier};
   Export entry;
@@ -45,7 +46,8 @@ void Session::on(ReplyTo to, const Publish& message) {
   reply(ok_reply(to));
   for (const Exports::Waiter& waiter : context_->exports.take_waiters(key)) {
     context_->timers.cancel(waiter.timer);
-    if (Session* finder = context_->find_session(waiter.session)) finder->end_wait(waiter.request, key);
+    if (Session* finder = context_->find_session(waiter.session))
+      finder->end_wait(waiter.request, key);
   }
 }
 
@@ -80,7 +82,8 @@ void Session::on(ReplyTo to, const FindLayout& message) {
   waiter.timer = context_->timers.add(
       monotonic_ns() + uint64_t{message.timeout_ms} * 1'000'000,
       [self = shared_from_this(), to, key, timeout_ms = message.timeout_ms] {
-        if (!self->context_->exports.remove_waiter(key, {self->identity_.session, to.id, {}})) return;
+        if (!self->context_->exports.remove_waiter(key, {self->identity_.session, to.id, {}}))
+          return;
         --self->waiting_finds_;
         self->find_failed(to, key, timeout_ms);
       });
@@ -96,19 +99,19 @@ void Session::find_failed(ReplyTo to, const ExportKey& key, uint32_t waited_ms) 
   const bool attached = context_->find_session(key.instance, key.rank) != nullptr;
   std::string got = attached ? "a client that has published nothing there" : "no such client";
   if (waited_ms != 0) got += " within " + std::to_string(waited_ms) + " ms";
-  refuse(to, {Code::kUnknownInstance,
-              "find_layout " + key.to_string() + ": wanted a published layout, got " + got +
-                  "; check instance, rank and tier, or wait longer"});
+  refuse(to, {Code::kUnknownInstance, "find_layout " + key.to_string() +
+                                          ": wanted a published layout, got " + got +
+                                          "; check instance, rank and tier, or wait longer"});
 }
 
 // The layout is published.
 void Session::finish_find(ReplyTo to, const ExportKey& key) {
   const Export& entry = *context_->exports.find(key);
   if (!entry.permits(identity_.instance)) {
-    return refuse(to, {Code::kNotPermitted, "find_layout " + key.to_string() +
-                                                ": wanted a layout published to instance " +
-                                                identity_.instance +
-                                                ", got one published to others; have its owner add it"});
+    return refuse(
+        to, {Code::kNotPermitted,
+             "find_layout " + key.to_string() + ": wanted a layout published to instance " +
+                 identity_.instance + ", got one published to others; have its owner add it"});
   }
   const uint32_t used = handles_.count(Holding::Kind::kFound) + waiting_finds_;
   if (used >= limits_.found_per_client) {
@@ -134,9 +137,10 @@ void Session::on(ReplyTo to, const FindClient& message) {
     return refuse(to, limit_reached("found_per_client", limits_.found_per_client, used));
   }
   const uint64_t handle = hold_found(target->client_view_, kRightRead | kRightWrite);
-  publish_table([self = shared_from_this(), to, handle, incarnation = target->identity_.incarnation] {
-    self->reply(found_client_reply(to, handle, incarnation));
-  });
+  publish_table(
+      [self = shared_from_this(), to, handle, incarnation = target->identity_.incarnation] {
+        self->reply(found_client_reply(to, handle, incarnation));
+      });
 }
 
 uint64_t Session::hold_found(std::shared_ptr<const View> view, uint8_t rights) {
@@ -166,9 +170,8 @@ void Session::on(ReplyTo to, const ReleaseFound& message) {
 
 // Takes a view out of the tables of all who found it; `done` runs when no request uses it either.
 void Session::revoke(const std::shared_ptr<const View>& view, std::function<void()> done) {
-  Join lost([context = context_, view, done = std::move(done)] {
-    context->grace.wait(0, view, done);
-  });
+  Join lost(
+      [context = context_, view, done = std::move(done)] { context->grace.wait(0, view, done); });
   std::map<uint64_t, std::vector<uint64_t>> handles_of;
   for (const Exports::Finder& finder : context_->exports.take_finders(view.get())) {
     handles_of[finder.session].push_back(finder.handle);

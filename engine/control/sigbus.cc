@@ -13,8 +13,8 @@
 namespace wherry::engine {
 namespace {
 
-// Read by the handler at any instant. `begin` is stored last and cleared first: while the handler sees it
-// unchanged around its look at the rest, the rest belongs to it.
+// Read by the handler at any instant. `begin` is stored last and cleared first: while the handler
+// sees it unchanged around its look at the rest, the rest belongs to it.
 struct Guard {
   std::atomic<uintptr_t> begin{0};
   std::atomic<uintptr_t> end{0};
@@ -48,9 +48,8 @@ bool replace(uintptr_t address) {
     if (address >= end || guard.begin.load(std::memory_order_acquire) != begin) continue;
     // Marked first: whoever sees the new memory also sees the mark.
     broken->store(true, std::memory_order_release);
-    void* const fresh =
-        mmap(reinterpret_cast<void*>(begin), end - begin, PROT_READ | PROT_WRITE,
-             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
+    void* const fresh = mmap(reinterpret_cast<void*>(begin), end - begin, PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
     return fresh != MAP_FAILED;
   }
   return false;
@@ -94,9 +93,9 @@ Status guard_range(std::byte* base, uint64_t length, std::atomic<bool>* broken) 
     index = book.free.back();
     book.free.pop_back();
   } else if (index == kMaxGuarded) {
-    return {Code::kNoResources, "guarding client memory: wanted at most " +
-                                    std::to_string(kMaxGuarded) +
-                                    " mappings in one engine, got one more; register larger regions"};
+    return {Code::kNoResources,
+            "guarding client memory: wanted at most " + std::to_string(kMaxGuarded) +
+                " mappings in one engine, got one more; register larger regions"};
   } else {
     guards_used.store(index + 1, std::memory_order_release);
   }

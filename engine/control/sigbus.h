@@ -1,10 +1,10 @@
 // Guard against SIGBUS: memory whose pages others can take away.
 //
-// A touch of a guarded range whose pages are gone marks the range (its flag becomes true), lays anonymous
-// memory over all of it, and the touching thread goes on; a part would not do, since a mapping of huge
-// pages cannot be split. A SIGBUS anywhere else ends the process as if there were no handler. The handler
-// is the process's, and takes no lock. Any thread may guard and unguard; whoever unguards a range has
-// made sure that nobody touches it any more.
+// A touch of a guarded range whose pages are gone marks the range (its flag becomes true), lays
+// anonymous memory over all of it, and the touching thread goes on; a part would not do, since a
+// mapping of huge pages cannot be split. A SIGBUS anywhere else ends the process as if there were
+// no handler. The handler is the process's, and takes no lock. Any thread may guard and unguard;
+// whoever unguards a range has made sure that nobody touches it any more.
 #pragma once
 
 #include <atomic>

@@ -1,7 +1,7 @@
 // Timers: what is to happen at a deadline, of the control thread.
 //
-// Owned and used by the control thread only; deadlines are CLOCK_MONOTONIC nanoseconds. A timer fires
-// once and is gone. Nothing fails.
+// Owned and used by the control thread only; deadlines are CLOCK_MONOTONIC nanoseconds. A timer
+// fires once and is gone. Nothing fails.
 #pragma once
 
 #include <cstdint>

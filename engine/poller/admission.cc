@@ -5,6 +5,17 @@
 #include "engine/poller/runs.h"
 
 namespace wherry::engine {
+namespace {
+
+// A time of the client's clock in ours. Never wraps: "for ever" stays for ever.
+uint64_t engine_time(uint64_t client_ns, int64_t clock_offset_ns) {
+  const uint64_t offset = static_cast<uint64_t>(clock_offset_ns);
+  uint64_t result = 0;
+  if (clock_offset_ns >= 0) return __builtin_sub_overflow(client_ns, offset, &result) ? 0 : result;
+  return __builtin_add_overflow(client_ns, 0 - offset, &result) ? UINT64_MAX : result;
+}
+
+}  // namespace
 
 uint32_t PollerImpl::admit_records(Channel* channel) {
   uint32_t admitted = 0;
@@ -39,9 +50,8 @@ const char* PollerImpl::admit(Channel* channel) {
   request->notification_bytes = head.notification_bytes;
   request->admitted_ns = now_;
   request->start_ns = now_;
-  request->deadline_ns = head.deadline_ns == 0
-                             ? now_ + options.default_deadline_ns
-                             : head.deadline_ns - static_cast<uint64_t>(channel->spec->clock_offset_ns);
+  request->deadline_ns = head.deadline_ns == 0 ? now_ + options.default_deadline_ns
+                                               : engine_time(head.deadline_ns, channel->spec->clock_offset_ns);
 
   // Copy everything out before any of it is looked at.
   shm::RangeEntry range{};
@@ -70,6 +80,8 @@ const char* PollerImpl::admit(Channel* channel) {
   options.stats->pairs.add(head.pair_count);
   channel->spec->stats->requests.add(1);
   channel->spec->stats->pairs.add(head.pair_count);
+  channel->counters->requests.add(1);
+  channel->counters->pairs.add(head.pair_count);
 
   Verdict verdict;
   if (draining_) {

@@ -92,6 +92,7 @@ Code PollerImpl::deliver(const PostedNotification& posted) {
   channel->notifications.publish(&head, slots);
   mark_dirty(channel);
   channel->spec->stats->notifications.add(1);
+  channel->counters->notifications.add(1);
   options.stats->notifications.add(1);
   return Code::kOk;
 }

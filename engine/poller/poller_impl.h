@@ -85,6 +85,7 @@ class PollerImpl {
   uint32_t scan_channels();
   uint32_t visit(Channel* channel);
   void look_at_one_idle_channel();
+  void activate(Channel* channel);
   void flush_wakes();
   void report(Report::Kind kind, ChannelSpec* channel, const char* reason);
   void flush_reports();

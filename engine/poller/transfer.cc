@@ -270,10 +270,13 @@ void PollerImpl::publish(Request* request, shm::CompletionHead& head) {
   channel->settle_credits(request->slot_count, slots);
   mark_dirty(channel);
 
-  shm::ChannelStats& row = *channel->spec->stats;
-  row.completed.add(1);
-  if (request->code != Code::kOk) row.failed.add(1);
-  row.bytes.add(request->bytes);
+  const uint64_t failed = request->code == Code::kOk ? 0 : 1;
+  channel->spec->stats->completed.add(1);
+  channel->spec->stats->failed.add(failed);
+  channel->spec->stats->bytes.add(request->bytes);
+  channel->counters->completed.add(1);
+  channel->counters->failed.add(failed);
+  channel->counters->bytes.add(request->bytes);
   options.stats->completed[head.transport][head.status].add(1);
   options.stats->bytes[head.transport].add(request->bytes);
   options.stats->latency_ns.record(now_ - request->admitted_ns);

@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "engine/poller/poller_impl.h"
 #include "shm/doorbell.h"
@@ -89,7 +90,7 @@ void PollerImpl::add_channel(Channel* channel) {
   *free_slot = channel;
   active_.push_back(channel);
   if (options.idle != IdleStrategy::kExternal && options.idle != IdleStrategy::kBusy) {
-    epoll_event event{EPOLLIN | EPOLLET, {.u64 = 0}};
+    epoll_event event{EPOLLIN | EPOLLET, {.u64 = channel->slot + uint64_t{1}}};
     epoll_ctl(epoll.get(), EPOLL_CTL_ADD, channel->spec->eventfd, &event);
   }
   const auto state = draining_ ? shm::ChannelState::kDraining : shm::ChannelState::kActive;
@@ -103,11 +104,7 @@ void PollerImpl::close_channel(Channel* channel, Code code) {
   if (channel->state == Channel::State::kClosing) return;
   channel->state = Channel::State::kClosing;
   channel->close_code = code;
-  if (!channel->active) {
-    idle_channels_.erase(std::find(idle_channels_.begin(), idle_channels_.end(), channel));
-    active_.push_back(channel);
-    channel->active = true;
-  }
+  activate(channel);
   for (Request& request : channel->requests) {
     if (request.state != Request::State::kFree) end_early(&request, code);
   }
@@ -170,7 +167,12 @@ void PollerImpl::look_at_one_idle_channel() {
     ++next_idle_;
     return;
   }
-  idle_channels_[next_idle_] = idle_channels_.back();
+  activate(channel);
+}
+
+void PollerImpl::activate(Channel* channel) {
+  if (channel->active) return;
+  std::swap(*std::find(idle_channels_.begin(), idle_channels_.end(), channel), idle_channels_.back());
   idle_channels_.pop_back();
   channel->active = true;
   channel->quiet_turns = 0;
@@ -187,6 +189,7 @@ void PollerImpl::flush_wakes() {
     if (!shm::wants_wake(sleeping, channel->wake_count)) continue;
     channel->words->wake.store(++channel->wake_count, std::memory_order_release);
     channel->spec->stats->wakes.add(1);
+    channel->counters->wakes.add(1);
     if ((sleeping & shm::kSleepsOnFutex) != 0) shm::futex_wake(channel->words->wake);
     if ((sleeping & shm::kSleepsOnDescriptor) != 0 && channel->spec->wake_socket >= 0) {
       const char byte = 0;
@@ -279,6 +282,11 @@ void PollerImpl::sleep() {
     epoll_event events[8];
     const int count = epoll_wait(epoll.get(), events, 8, timeout);
     if (count > 0) options.stats->wakeups.add(1);
+    for (int i = 0; i < count; ++i) {
+      if (events[i].data.u64 == 0) continue;   // wake_fd
+      Channel* channel = channels_[events[i].data.u64 - 1];
+      if (channel != nullptr) activate(channel);
+    }
     if (count == 0 && work_waiting()) options.stats->wakeups_by_timeout_with_work.add(1);
     options.stats->idle_ns.add(clock() - begin);
     options.stats->state.store(static_cast<uint32_t>(shm::PollerState::kRunning), std::memory_order_release);

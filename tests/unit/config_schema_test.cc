@@ -67,7 +67,8 @@ std::vector<Json> good_values(const Json& schema) {
 // A document with one key set, in which it contradicts no other.
 Json document_with(const Pointer& pointer, const Json& value) {
   Json document = {{"limits", {{"submission_slots", 65536}}},
-                   {"channels", {{"submission_slots", 8}}}};
+                   {"channels", {{"submission_slots", 8}}},
+                   {"transports", {{"null", {{"enabled", true}}}}}};
   document[pointer] = value;
   return document;
 }

@@ -211,6 +211,11 @@ TEST(Config, ExternalPollersAndTheNullTransportNeedTheirOption) {
   EXPECT_TRUE(config_of(null, {.allow_null = true}).transports.null.enabled);
 }
 
+TEST(Config, OneTransportAtLeastMustBeEnabled) {
+  EXPECT_EQ(problem_of(R"({"transports": {"memory": {"enabled": false}}})").substr(0, 12),
+            "/transports:");
+}
+
 TEST(Config, LimitsOfAnInstanceTakeWhatTheyLeaveOutFromLimitsWhereverThoseStand) {
   const Config config = config_of(R"({
     "client_limits": {"big": {"regions_per_client": 9, "registered_bytes_per_client": 1}},
@@ -245,9 +250,10 @@ TEST(Config, TheEffectiveConfigReadsBackAsItself) {
   const Config config = config_of(R"({
     "name": "n", "run_dir": "/run/x", "socket": {"group": "root"}, "admin_group": "root",
     "pollers": [{"cpu": 3}, {"cpu": "offset:1", "idle": "sleep"}, {}],
-    "client_limits": {"a": {"found_per_client": 1}}, "transports": {"memory": {"enabled": false}}})");
+    "client_limits": {"a": {"found_per_client": 1}}, "transports": {"memory": {"enabled": false}, "null": {"enabled": true}}})",
+                                  {.allow_null = true});
   const std::string text = effective_config_json(config);
-  EXPECT_EQ(effective_config_json(config_of(text)), text);
+  EXPECT_EQ(effective_config_json(config_of(text, {.allow_null = true})), text);
   EXPECT_NE(text.find("\"mode\": \"0660\""), std::string::npos);
 }
 

@@ -1,0 +1,134 @@
+// Keeper: the thread that owns the control socket and watches whether the engine lives. Internal.
+//
+// It matches replies to requests, passes events on, and when the engine is gone attaches again with
+// jittered exponential back-off. A socket that hangs up is only a hint: an engine counts as dead
+// when its pidfd is readable, because only then are its other descriptors closed for certain.
+// "Driver" below is the thread that does the work: the one that calls start(), until that returns,
+// then the keeper's own. Other threads may call call(), post(), state(), set_callback() and stop().
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "clientlib/link.h"
+#include "clientlib/messages.h"
+#include "clientlib/types.h"
+#include "shm/control_socket.h"
+
+namespace wherry::detail {
+
+struct KeeperOptions {
+  std::string socket_path;
+  InstanceId instance;
+  uint32_t rank = 0;
+  uint64_t wait_ms = 0;  // how long start() goes on trying
+  uint64_t back_off_min_ms = 50;
+  uint64_t back_off_max_ms = 2000;
+  bool reattach = true;
+  std::function<void(const EngineState&)> on_state;
+};
+
+class Keeper final : public ControlLink, public std::enable_shared_from_this<Keeper> {
+ public:
+  // What the session does when things change; called by the driver.
+  class Owner {
+   public:
+    virtual ~Owner() = default;
+    // The hello is answered: register everything. `life` becomes gone when this engine has died. A
+    // failure ends the connection, and it is tried again. `note` is for the state's reason.
+    virtual Status attached(const HelloAnswer& hello, std::shared_ptr<LifeFlag> life,
+                            std::string* note) = 0;
+    // These handles of the engine mean nothing any more.
+    virtual void stale(const std::vector<uint64_t>& handles) = 0;
+  };
+
+  // `owner` outlives stop().
+  Keeper(KeeperOptions options, Owner* owner);
+  ~Keeper() override;
+
+  // Attaches and starts the thread. Fails with what the engine answered, or UNREACHABLE.
+  Status start();
+
+  // Detaches, if there is anybody to detach from, and ends the thread. Safe from the thread itself
+  // (in a callback), which then ends by itself. Not in a forked child.
+  void stop();
+
+  // In a forked child, instead of stop(): there is no thread, and the socket is the parent's.
+  void abandon() { thread_.release(); }
+
+  // ENGINE_GONE while no engine is attached, or when it goes before it has answered;
+  // INVALID_ARGUMENT from a state callback, which would wait for itself.
+  Result<Answer> call(const char* type, const nlohmann::json& body,
+                      std::vector<shm::UniqueFd> descriptors, uint64_t deadline_ns) override;
+
+  // Tells the engine that a channel is not used any more; nobody waits for the answer.
+  void post_close_channel(uint32_t number);
+
+  EngineState state() const;
+  void set_callback(std::function<void(const EngineState&)> callback);
+
+ private:
+  struct Pending {
+    bool done = false;
+    Result<Answer> result{Status(Code::kEngineGone, "")};
+  };
+  struct Outgoing {
+    std::string text;
+    std::vector<shm::UniqueFd> descriptors;
+  };
+  struct Life {
+    shm::UniqueFd pidfd;
+    std::shared_ptr<LifeFlag> flag;
+  };
+
+  bool is_driver() const { return driver_.load() == std::this_thread::get_id(); }
+  bool stopping() const { return stopping_.load(std::memory_order_acquire); }
+  void run();
+  Status attach_once();
+  void pump(uint64_t until_ns);
+  void read_socket();
+  void handle(shm::ControlMessage message);
+  void watch_lives(const std::vector<int>& readable);
+  void lost(const std::string& why);
+  void change_state(EngineLife life, const std::string& reason);
+  uint64_t next_delay_ns();
+
+  const KeeperOptions options_;
+  Owner* owner_;  // null once stopped
+
+  // The driver's own.
+  shm::ControlSocket socket_;
+  bool connected_ = false;
+  bool in_callback_ = false;
+  std::vector<Life> lives_;  // engines not known to be dead that may hold links of ours
+  uint64_t next_attempt_ns_ = 0;
+  uint64_t delay_ms_ = 0;
+  std::string closing_reason_;
+  std::minstd_rand random_;
+
+  shm::UniqueFd wake_;  // eventfd: look at the outbox, or stop
+  std::atomic<std::thread::id> driver_{};
+  std::atomic<bool> detaching_{false};  // the end of the connection is wanted
+  std::atomic<bool> stopping_{false};
+  std::unique_ptr<std::thread> thread_;
+
+  mutable std::mutex mutex_;  // everything below
+  std::condition_variable answered_;
+  bool open_ = false;  // others may call
+  uint64_t last_id_ = 0;
+  std::unordered_map<uint64_t, Pending*> pending_;
+  std::deque<Outgoing> outbox_;
+  EngineState state_;
+  std::function<void(const EngineState&)> callback_;
+};
+
+}  // namespace wherry::detail

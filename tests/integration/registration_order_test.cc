@@ -1,0 +1,42 @@
+// While one client registers gigabytes, another attaches, registers a page and transfers.
+#include "tests/support/raw_client.h"
+
+namespace wherry::test {
+namespace {
+
+constexpr uint64_t kPage = 4096;
+#if defined(__SANITIZE_THREAD__)
+constexpr uint64_t kLarge = uint64_t{1} << 30;  // the sanitizer shadows it several times over
+#else
+constexpr uint64_t kLarge = uint64_t{4} << 30;
+#endif
+
+TEST(RegistrationOrder, AnotherClientIsServedWhileGigabytesAreBeingRegistered) {
+  Result<shm::UniqueFd> large = shm::create_memory("large", kLarge);
+  if (!large.ok()) GTEST_SKIP() << large.status().to_string();
+  EngineHost engine;
+  RawClient slow(engine.socket_path());
+  slow.attach("slow");
+  Descriptors memory;
+  memory.push_back(duplicate(large->get()));
+  const uint64_t registration =
+      slow.send("register_region", {{"offset", 0}, {"length", kLarge}}, std::move(memory));
+
+  RawClient quick(engine.socket_path());
+  EXPECT_EQ(code_of(quick.attach("quick")), "OK");
+  const shm::UniqueFd small = sealed_memory(kPage);
+  const uint64_t region = quick.region(small.get(), kPage);
+  const uint64_t source = quick.layout(region, 4);
+  const uint64_t destination = quick.layout(region, 4, 2048);
+  const auto rings = quick.channel();
+  rings->transfer(source, destination, {0, 3});
+  while (!rings->completions.ready()) std::this_thread::yield();
+  EXPECT_EQ(code_of(*rings->reap()), "OK");
+  EXPECT_FALSE(slow.answered(registration))
+      << "all that was to happen before this registration ended";
+
+  EXPECT_EQ(code_of(slow.reply(registration)), "OK");
+}
+
+}  // namespace
+}  // namespace wherry::test
