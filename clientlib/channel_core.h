@@ -18,6 +18,7 @@
 #include <string_view>
 #include <vector>
 
+#include "clientlib/fork.h"
 #include "clientlib/handle_table.h"
 #include "clientlib/link.h"
 #include "clientlib/notification.h"
@@ -26,10 +27,6 @@
 #include "clientlib/validate.h"
 
 namespace wherry::detail {
-
-// How often this process's line has forked since the library was first used: a child sees another
-// number.
-uint32_t fork_generation();
 
 struct CoreOptions {
   bool descriptor = false;

@@ -1,5 +1,4 @@
 // ChannelCore: completions, the end of a life, cancels.
-#include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -13,8 +12,6 @@
 namespace wherry::detail {
 namespace {
 
-std::atomic<uint32_t> g_fork_generation{0};
-
 uint64_t thread_token() {
   static std::atomic<uint64_t> next{1};
   thread_local const uint64_t token = next.fetch_add(1, std::memory_order_relaxed);
@@ -26,13 +23,6 @@ uint64_t to_client_clock(uint64_t engine_ns, int64_t offset_ns) {
 }
 
 }  // namespace
-
-uint32_t fork_generation() {
-  static const int registered = pthread_atfork(
-      nullptr, nullptr, [] { g_fork_generation.fetch_add(1, std::memory_order_relaxed); });
-  static_cast<void>(registered);
-  return g_fork_generation.load(std::memory_order_relaxed);
-}
 
 Result<std::shared_ptr<ChannelCore>> ChannelCore::create(std::shared_ptr<const HandleTable> handles,
                                                          CoreOptions options) {

@@ -44,14 +44,10 @@ uint64_t ChannelCore::absolute_deadline(const TransferOptions& options) {
 }
 
 Status ChannelCore::ready_to_submit() {
-  if (forked()) {
-    return {Code::kAborted,
-            "channel: wanted the process that attached, got a forked child; attach in the "
-            "child"};
-  }
+  if (forked()) return in_a_fork();
   if (!try_own()) return not_owner();
   if (link_ == nullptr || over() || waiting_ != nullptr) drive();
-  if (link_ == nullptr) return gone();
+  if (link_ == nullptr || link_->lost()) return gone();
   if (link_->state() == shm::ChannelState::kDraining) {
     return {Code::kDraining,
             "engine: wanted one that takes requests, got one that drains; use another or "

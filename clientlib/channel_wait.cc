@@ -36,11 +36,6 @@ Status waited_too_long(const char* what) {
                                "nothing yet; it goes on, wait again"};
 }
 
-Status in_a_fork() {
-  return {Code::kAborted,
-          "wait: wanted the process that attached, got a forked child; attach in the child"};
-}
-
 }  // namespace
 
 // Whether drive() has something to do.

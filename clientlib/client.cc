@@ -10,7 +10,13 @@
 namespace wherry {
 namespace {
 
-using detail::guarded;
+// Every call of a Client goes through here.
+template <typename Function>
+auto in(const std::shared_ptr<detail::Session>& session, Function&& function)
+    -> decltype(function()) {
+  if (session->forked()) return detail::in_a_fork();
+  return detail::guarded(std::forward<Function>(function));
+}
 
 std::string op_line(size_t index, const Status& status) {
   return "op " + std::to_string(index) + ": " + status.to_string() + "\n";
@@ -50,7 +56,7 @@ class BatchResult {
 }  // namespace
 
 Result<Client> Client::attach(const AttachOptions& options) {
-  return guarded([&]() -> Result<Client> {
+  return detail::guarded([&]() -> Result<Client> {
     Result<std::shared_ptr<detail::Session>> session = detail::Session::attach(options);
     if (!session.ok()) return session.status();
     return Client(std::move(*session));
@@ -58,41 +64,41 @@ Result<Client> Client::attach(const AttachOptions& options) {
 }
 
 Result<Region> Client::create_region(uint64_t bytes, uint64_t huge_page_bytes) {
-  return guarded([&] { return session_->create_region(bytes, huge_page_bytes); });
+  return in(session_, [&] { return session_->create_region(bytes, huge_page_bytes); });
 }
 
 Result<Region> Client::register_region(int memfd, uint64_t offset, uint64_t bytes, bool map) {
-  return guarded([&] { return session_->register_region(memfd, offset, bytes, map); });
+  return in(session_, [&] { return session_->register_region(memfd, offset, bytes, map); });
 }
 
 Result<Region> Client::adopt_region(void* address, uint64_t bytes, const AdoptOptions& options) {
-  return guarded([&] { return session_->adopt_region(address, bytes, options); });
+  return in(session_, [&] { return session_->adopt_region(address, bytes, options); });
 }
 
 Status Client::free_region(RegionHandle region) {
-  return guarded([&] { return session_->free_region(region); });
+  return in(session_, [&] { return session_->free_region(region); });
 }
 
 Result<LayoutHandle> Client::register_layout(const LayoutSpec& spec) {
-  return guarded([&] { return session_->register_layout(spec); });
+  return in(session_, [&] { return session_->register_layout(spec); });
 }
 
 Status Client::free_layout(LayoutHandle layout) {
-  return guarded([&] { return session_->free_layout(layout); });
+  return in(session_, [&] { return session_->free_layout(layout); });
 }
 
 Status Client::publish(LayoutHandle layout, Tier tier, Rights rights,
                        const std::vector<InstanceId>& to) {
-  return guarded([&] { return session_->publish(layout, {tier, rights, to}); });
+  return in(session_, [&] { return session_->publish(layout, {tier, rights, to}); });
 }
 
 Status Client::unpublish(LayoutHandle layout) {
-  return guarded([&] { return session_->unpublish(layout); });
+  return in(session_, [&] { return session_->unpublish(layout); });
 }
 
 Result<FoundLayout> Client::find_layout(const InstanceId& instance, uint32_t rank, Tier tier,
                                         uint64_t deadline_ns) {
-  return guarded([&] { return session_->find_layout(instance, rank, tier, deadline_ns); });
+  return in(session_, [&] { return session_->find_layout(instance, rank, tier, deadline_ns); });
 }
 
 Result<TransferCompleteNotification> Client::execute_local_transfer(
@@ -114,7 +120,7 @@ Result<TransferCompleteNotification> Client::try_execute_local_transfer(
 }
 
 Status Client::submit(std::span<const RangeOp> ops, uint64_t timeout_ns) {
-  return guarded([&]() -> Status {
+  return in(session_, [&]() -> Status {
     Result<Channel> mine = channel();
     if (!mine.ok()) return mine.status();
     BatchResult refused;
@@ -143,7 +149,7 @@ Status Client::submit(std::span<const RangeOp> ops, uint64_t timeout_ns) {
 }
 
 Result<ClientHandle> Client::find_client(const InstanceId& instance, uint32_t rank) {
-  return guarded([&] { return session_->find_client(instance, rank); });
+  return in(session_, [&] { return session_->find_client(instance, rank); });
 }
 
 Result<TransferCompleteNotification> Client::notify(ClientHandle target, std::string_view bytes,
@@ -169,15 +175,16 @@ Result<TransferCompleteNotification> Client::notify(const InstanceId& instance, 
 }
 
 Result<std::vector<Notification>> Client::poll_notifications() {
-  return Channel(session_->main_channel()).poll_notifications();
+  return in(session_, [&] { return Channel(session_->main_channel()).poll_notifications(); });
 }
 
 Result<std::vector<Notification>> Client::wait_notifications(uint64_t deadline_ns) {
-  return Channel(session_->main_channel()).wait_notifications(deadline_ns);
+  return in(session_,
+            [&] { return Channel(session_->main_channel()).wait_notifications(deadline_ns); });
 }
 
 Result<Channel> Client::channel() {
-  return guarded([&]() -> Result<Channel> {
+  return in(session_, [&]() -> Result<Channel> {
     Result<std::shared_ptr<detail::ChannelCore>> core = session_->thread_channel();
     if (!core.ok()) return core.status();
     return Channel(std::move(*core));
@@ -185,7 +192,7 @@ Result<Channel> Client::channel() {
 }
 
 Result<Channel> Client::open_channel(const ChannelOptions& options) {
-  return guarded([&]() -> Result<Channel> {
+  return in(session_, [&]() -> Result<Channel> {
     Result<std::shared_ptr<detail::ChannelCore>> core = session_->open_channel(options);
     if (!core.ok()) return core.status();
     return Channel(std::move(*core));
@@ -193,13 +200,19 @@ Result<Channel> Client::open_channel(const ChannelOptions& options) {
 }
 
 Result<std::vector<TransportInfo>> Client::transports() {
-  return guarded([&] { return session_->transports(); });
+  return in(session_, [&] { return session_->transports(); });
 }
 
-EngineState Client::engine_state() const { return session_->keeper().state(); }
+EngineState Client::engine_state() const {
+  if (!session_->forked()) return session_->keeper().state();
+  EngineState state;
+  state.life = EngineLife::kDetached;
+  state.reason = "a forked child is not attached";
+  return state;
+}
 
 void Client::set_state_callback(std::function<void(const EngineState&)> callback) {
-  session_->keeper().set_callback(std::move(callback));
+  if (!session_->forked()) session_->keeper().set_callback(std::move(callback));
 }
 
 }  // namespace wherry

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <nlohmann/json.hpp>
 
@@ -33,11 +34,6 @@ EngineLife life_from(const std::string& state) {
   return EngineLife::kRunning;
 }
 
-bool readable_now(int fd) {
-  pollfd one{fd, POLLIN, 0};
-  return poll(&one, 1, 0) == 1 && (one.revents & POLLIN) != 0;
-}
-
 }  // namespace
 
 Keeper::Keeper(KeeperOptions options, Owner* owner)
@@ -57,11 +53,11 @@ Status Keeper::start() {
   for (;;) {
     Status status = attach_once();
     if (status.ok()) break;
-    // No engine yet, one that is only starting, or a former client of our name that is still being
-    // cleaned up.
+    // No engine yet, one that is starting or ending, or a former client of our name that is still
+    // being cleaned up.
     const bool may_pass = status.code() == Code::kUnreachable ||
                           status.code() == Code::kEngineGone ||
-                          status.code() == Code::kAlreadyExists;
+                          status.code() == Code::kAlreadyExists || status.code() == Code::kDraining;
     const uint64_t now = monotonic_ns();
     const uint64_t delay = next_delay_ns();
     if (!may_pass || now + delay >= give_up) return status;
@@ -110,9 +106,8 @@ void Keeper::run() {
     if (!connected_ && wanted && monotonic_ns() >= next_attempt_ns_) {
       if (Status status = attach_once(); !status.ok() && !stopping()) {
         next_attempt_ns_ = monotonic_ns() + next_delay_ns();
-        change_state(
-            state().life == EngineLife::kStopped ? EngineLife::kStopped : EngineLife::kGone,
-            status.to_string());
+        // What an operator or the failure said stays: that nobody is there is the lesser news.
+        if (state().life == EngineLife::kGone) change_state(EngineLife::kGone, status.to_string());
       }
     }
     pump(!connected_ && wanted ? next_attempt_ns_ : kForever);
@@ -133,15 +128,15 @@ Status Keeper::attach_once() {
   if (!socket.ok()) return socket.status();
   socket_ = std::move(*socket);
   connected_ = true;
+  life_ = nullptr;
   closing_reason_.clear();
   Result<HelloAnswer> hello =
       call_hello(*this, options_.instance, options_.rank, deadline_in_ms(kHelloMs));
   Status status = hello.status();
   std::string note;
   if (hello.ok()) {
-    auto flag = std::make_shared<LifeFlag>();
-    lives_.push_back({std::move(hello->engine_pidfd), flag});
-    status = owner_->attached(*hello, std::move(flag), &note);
+    life_ = std::make_shared<Life>(std::move(hello->engine_pidfd));
+    status = owner_->attached(*hello, life_, &note);
   }
   if (!status.ok() || !connected_) {
     if (status.ok()) status = not_attached();
@@ -208,14 +203,10 @@ void Keeper::post_close_channel(uint32_t number) {
 
 // Waits for something to do until then, and does it.
 void Keeper::pump(uint64_t until_ns) {
-  std::vector<pollfd> fds;
-  fds.push_back({wake_.get(), POLLIN, 0});
-  if (connected_) {
-    fds.push_back(
-        {socket_.fd(), static_cast<short>(POLLIN | (socket_.wants_write() ? POLLOUT : 0)), 0});
-  }
-  const size_t first_life = fds.size();
-  for (const Life& life : lives_) fds.push_back({life.pidfd.get(), POLLIN, 0});
+  const auto wanted = static_cast<short>(POLLIN | (socket_.wants_write() ? POLLOUT : 0));
+  std::array<pollfd, 3> fds{{{wake_.get(), POLLIN, 0},
+                             {connected_ ? socket_.fd() : -1, wanted, 0},
+                             {connected_ && life_ != nullptr ? life_->pidfd() : -1, POLLIN, 0}}};
   const uint64_t now = monotonic_ns();
   const uint64_t wait = std::min(until_ns > now ? until_ns - now : 0, kLongestPollNs);
   if (poll(fds.data(), fds.size(), static_cast<int>((wait + 999'999) / 1'000'000)) <= 0) return;
@@ -234,12 +225,13 @@ void Keeper::pump(uint64_t until_ns) {
     Status status = socket_.send(std::move(out.text), std::move(out.descriptors));
     if (!status.ok()) lost(status.message());
   }
-  if (connected_ && first_life == 2 && fds[1].revents != 0) read_socket();
-  std::vector<int> dead;
-  for (size_t i = first_life; i < fds.size(); ++i) {
-    if ((fds[i].revents & POLLIN) != 0) dead.push_back(fds[i].fd);
+  if (connected_ && fds[1].revents != 0) read_socket();
+  if (connected_ && fds[2].revents != 0) {
+    // Dead, whatever its socket looks like: somebody else may hold that open.
+    life_->end();
+    read_socket();  // what it said last
+    if (connected_) lost("the engine's process has ended");
   }
-  if (!dead.empty()) watch_lives(dead);
 }
 
 void Keeper::read_socket() {
@@ -284,32 +276,12 @@ void Keeper::handle(shm::ControlMessage message) {
   }
 }
 
-// The pidfds given are readable: these engines are dead, whatever their sockets look like.
-void Keeper::watch_lives(const std::vector<int>& readable) {
-  const bool current =
-      connected_ && !lives_.empty() &&
-      std::find(readable.begin(), readable.end(), lives_.back().pidfd.get()) != readable.end();
-  if (current) {
-    read_socket();  // what it said last
-    if (connected_) lost("the engine's process has ended");
-  }
-  for (Life& life : lives_) {
-    if (!readable_now(life.pidfd.get())) continue;
-    life.flag->gone.store(1, std::memory_order_release);
-    life.flag = nullptr;
-  }
-  // A life that no link holds any more is of no interest either.
-  const auto over = [this](const Life& life) {
-    return life.flag == nullptr || (!connected_ && life.flag.use_count() == 1);
-  };
-  lives_.erase(std::remove_if(lives_.begin(), lives_.end(), over), lives_.end());
-}
-
 // The connection is over; whether the engine is dead is another question.
 void Keeper::lost(const std::string& why) {
   if (!connected_) return;
   connected_ = false;
   socket_ = shm::ControlSocket();
+  if (life_ != nullptr) life_->lose();
   bool was_open = false;
   {
     std::lock_guard lock(mutex_);

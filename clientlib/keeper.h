@@ -43,9 +43,9 @@ class Keeper final : public ControlLink, public std::enable_shared_from_this<Kee
   class Owner {
    public:
     virtual ~Owner() = default;
-    // The hello is answered: register everything. `life` becomes gone when this engine has died. A
-    // failure ends the connection, and it is tried again. `note` is for the state's reason.
-    virtual Status attached(const HelloAnswer& hello, std::shared_ptr<LifeFlag> life,
+    // The hello is answered: register everything. A failure
+    // ends the connection, and it is tried again. `note` is for the state's reason.
+    virtual Status attached(const HelloAnswer& hello, std::shared_ptr<Life> life,
                             std::string* note) = 0;
     // These handles of the engine mean nothing any more.
     virtual void stale(const std::vector<uint64_t>& handles) = 0;
@@ -85,10 +85,6 @@ class Keeper final : public ControlLink, public std::enable_shared_from_this<Kee
     std::string text;
     std::vector<shm::UniqueFd> descriptors;
   };
-  struct Life {
-    shm::UniqueFd pidfd;
-    std::shared_ptr<LifeFlag> flag;
-  };
 
   bool is_driver() const { return driver_.load() == std::this_thread::get_id(); }
   bool stopping() const { return stopping_.load(std::memory_order_acquire); }
@@ -97,7 +93,6 @@ class Keeper final : public ControlLink, public std::enable_shared_from_this<Kee
   void pump(uint64_t until_ns);
   void read_socket();
   void handle(shm::ControlMessage message);
-  void watch_lives(const std::vector<int>& readable);
   void lost(const std::string& why);
   void change_state(EngineLife life, const std::string& reason);
   uint64_t next_delay_ns();
@@ -109,7 +104,7 @@ class Keeper final : public ControlLink, public std::enable_shared_from_this<Kee
   shm::ControlSocket socket_;
   bool connected_ = false;
   bool in_callback_ = false;
-  std::vector<Life> lives_;  // engines not known to be dead that may hold links of ours
+  std::shared_ptr<Life> life_;  // of the last hello that was answered
   uint64_t next_attempt_ns_ = 0;
   uint64_t delay_ms_ = 0;
   std::string closing_reason_;

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "clientlib/life.h"
 #include "shm/doorbell.h"
 #include "shm/file_descriptor.h"
 #include "shm/inflight.h"
@@ -17,11 +18,6 @@
 
 namespace wherry::detail {
 
-// Set by the keeper once the engine's pidfd is readable: from then on nobody touches anything.
-struct LifeFlag {
-  std::atomic<uint32_t> gone{0};
-};
-
 struct LinkParts {
   shm::MappedSegment c2e;  // writable
   shm::MappedSegment e2c;  // read-only
@@ -29,7 +25,7 @@ struct LinkParts {
   shm::SegmentHeader e2c_header{};
   shm::UniqueFd eventfd;      // client -> engine; not valid: nobody is rung (tests)
   shm::UniqueFd wake_socket;  // engine -> client, where the channel has a descriptor
-  std::shared_ptr<LifeFlag> life;
+  std::shared_ptr<Life> life;
   uint32_t number = 0;          // the channel's number in its session
   int64_t clock_offset_ns = 0;  // this process's CLOCK_MONOTONIC = the engine's + this
   uint64_t default_deadline_ns = 30'000'000'000;
@@ -95,7 +91,8 @@ class Link {
   shm::ChannelState state() const {
     return static_cast<shm::ChannelState>(engine_->state.load(std::memory_order_acquire));
   }
-  bool engine_dead() const { return parts_.life->gone.load(std::memory_order_acquire) != 0; }
+  bool lost() const { return parts_.life->lost(); }
+  bool engine_dead() const { return parts_.life->dead(); }
   const shm::InflightReader& inflight() const { return inflight_; }
 
   // Tells the engine how to wake this client; `look` is asked once more after that. Returns false,

@@ -85,7 +85,7 @@ Session::Session(const AttachOptions& options)
 
 Session::~Session() {
   if (keeper_ == nullptr) return;
-  if (fork_generation_ != fork_generation()) {
+  if (forked()) {
     keeper_->abandon();
   } else {
     keeper_->stop();
@@ -116,7 +116,7 @@ Result<std::unique_ptr<Link>> Session::open_link(const ChannelOptions& options, 
   parts->eventfd = std::move(channel->eventfd);
   parts->wake_socket = std::move(channel->wake_socket);
   parts->number = channel->number;
-  parts->life = life_flag_;
+  parts->life = current_;
   parts->clock_offset_ns = clock_offset_ns_;
   parts->default_deadline_ns = default_deadline_ns_;
   if (Status s = call_channel_mapped(*keeper_, channel->number); !s.ok()) return s;
@@ -157,11 +157,11 @@ Result<std::shared_ptr<ChannelCore>> Session::thread_channel() {
   return core;
 }
 
-void Session::channel_closed(uint32_t number, const LifeFlag* life) {
+void Session::channel_closed(uint32_t number, const Life* life) {
   {
     // A number of a former life names somebody else's channel now.
     std::lock_guard lock(mutex_);
-    if (life != life_flag_.get()) return;
+    if (life != current_.get()) return;
   }
   keeper_->post_close_channel(number);
 }

@@ -47,6 +47,7 @@ class Session final : public Keeper::Owner, public std::enable_shared_from_this<
   const std::shared_ptr<ChannelCore>& main_channel() const { return main_; }
 
   Keeper& keeper() { return *keeper_; }
+  bool forked() const { return fork_generation_ != fork_generation(); }
 
  private:
   struct OpenedChannel {
@@ -55,14 +56,13 @@ class Session final : public Keeper::Owner, public std::enable_shared_from_this<
   };
 
   // Keeper::Owner; the driver's thread.
-  Status attached(const HelloAnswer& hello, std::shared_ptr<LifeFlag> life,
-                  std::string* note) override;
+  Status attached(const HelloAnswer& hello, std::shared_ptr<Life> life, std::string* note) override;
   void stale(const std::vector<uint64_t>& handles) override;
 
   // session.cc
   Result<std::shared_ptr<ChannelCore>> make_core(const ChannelOptions& options);
   Result<std::unique_ptr<Link>> open_link(const ChannelOptions& options, bool main);
-  void channel_closed(uint32_t number, const LifeFlag* life);
+  void channel_closed(uint32_t number, const Life* life);
 
   // session_memory.cc
   Result<Region> add_region(OwnRegion region);
@@ -85,7 +85,7 @@ class Session final : public Keeper::Owner, public std::enable_shared_from_this<
 
   std::shared_mutex life_;
   // Of the current life; changed with `life_` held exclusively and `mutex_`.
-  std::shared_ptr<LifeFlag> life_flag_;
+  std::shared_ptr<Life> current_;
   int64_t clock_offset_ns_ = 0;
   uint64_t default_deadline_ns_ = 0;
 

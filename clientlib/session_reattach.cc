@@ -22,13 +22,12 @@ void note_failure(std::string* note, const char* what, uint64_t handle, const St
 
 }  // namespace
 
-Status Session::attached(const HelloAnswer& hello, std::shared_ptr<LifeFlag> life,
-                         std::string* note) {
+Status Session::attached(const HelloAnswer& hello, std::shared_ptr<Life> life, std::string* note) {
   return guarded([&]() -> Status {
     std::unique_lock exclusive(life_);
     {
       std::lock_guard lock(mutex_);
-      life_flag_ = std::move(life);
+      current_ = std::move(life);
       clock_offset_ns_ = hello.clock_offset_ns;
       default_deadline_ns_ = hello.default_deadline_ms * 1'000'000;
     }

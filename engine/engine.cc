@@ -154,6 +154,7 @@ Status Engine::make_pollers() {
     options.idle = poller_config.idle;
     options.spin_ns = uint64_t{poller_config.spin_us} * 1000;
     options.default_deadline_ns = uint64_t{config_.default_deadline_ms} * 1'000'000;
+    options.quantum_bytes = config_.transports.memory.piece_bytes;
     options.streaming_from_bytes = config_.transports.memory.streaming_from_bytes;
     options.clock = options_.clock;
     options.clock_context = options_.clock_context;

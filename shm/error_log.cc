@@ -20,7 +20,7 @@ std::string error_name(uint32_t id) {
       "region_broken",
       "stats_lost",
       "transport_failed",
-      "client_stalled",
+      "client_not_reading",
       "no_resources",
       "config",
   };

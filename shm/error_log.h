@@ -32,8 +32,8 @@ enum class ErrorId : uint32_t {
   kNoResources = 11,       // memory, descriptors or threads are used up
   kConfig = 12,            // something of the config could not be had
 };
-std::string error_name(
-    uint32_t id);  // "client_violation"; "error_<n>" for numbers of later releases
+// "client_violation"; "error_<n>" for numbers of later releases
+std::string error_name(uint32_t id);
 
 inline constexpr uint32_t kErrorLogBytes = 64 * 1024;
 inline constexpr uint32_t kErrorSubjectBytes = 63;

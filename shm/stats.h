@@ -30,8 +30,8 @@ enum class EngineState : uint32_t {
   kStopped = 3,
   kFailed = 4,
 };
-std::string_view engine_state_name(
-    EngineState state);  // "starting", ...; "unknown" for other numbers
+// "starting", ...; "unknown" for other numbers
+std::string_view engine_state_name(EngineState state);
 
 enum class PollerState : uint32_t { kUnused = 0, kRunning = 1, kAsleep = 2, kStopped = 3 };
 std::string_view poller_state_name(PollerState state);
@@ -52,8 +52,7 @@ struct alignas(kStatsAlignment) PollerStats {
   Counter longest_turn_ns;  // time asleep not included
   Counter sleeps;
   Counter wakeups;                       // sleeps that an event ended
-  Counter wakeups_by_timeout_with_work;  // sleeps that only the bound ended although there was
-                                         // work: a bug
+  Counter wakeups_by_timeout_with_work;  // that only the bound ended though work was there: a bug
   Counter records;                       // taken from submission rings
   Counter pairs;
   Counter runs;

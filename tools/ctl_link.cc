@@ -98,10 +98,9 @@ Result<std::string> AdminLink::ask(const std::string& command, const std::string
 Status AdminLink::wait_until_gone(std::optional<milliseconds> timeout) {
   std::optional<Clock::time_point> deadline;
   if (timeout) deadline = Clock::now() + *timeout;
-  Status late(Code::kTimedOut,
-                    "engine: wanted its process gone within " +
-                        std::to_string(timeout.value_or(milliseconds()).count()) +
-                        " ms, got it still there; wait longer, or use stop or kill");
+  Status late(Code::kTimedOut, "engine: wanted its process gone within " +
+                                   std::to_string(timeout.value_or(milliseconds()).count()) +
+                                   " ms, got it still there; wait longer, or use stop or kill");
   if (process_.valid()) return wait_for(process_.get(), POLLIN, deadline) ? Status() : late;
   while (true) {
     if (!wait_for(socket_.fd(), POLLIN, deadline)) return late;

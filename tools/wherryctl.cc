@@ -44,8 +44,8 @@ struct Options {
   std::string reason;
   std::string file;
   double timeout_s = 10;
-  std::vector<double> wait_s;  // --wait's value, if it has one
   bool wait = false;
+  std::optional<double> within_s;
   bool json = false;
   bool allow_null = false;
 };
@@ -127,7 +127,7 @@ int ask_engine(const Options& options, const std::string& command) {
     return kExitDone;
   }
   std::optional<milliseconds> limit;
-  if (!options.wait_s.empty()) limit = to_milliseconds(options.wait_s[0]);
+  if (options.within_s) limit = to_milliseconds(*options.within_s);
   if (Status status = link->wait_until_gone(limit); !status.ok()) return fail(options, status);
   const bool clean = show_end(options, run_dir);
   return clean || command == "kill" ? kExitDone : kExitFailure;
@@ -182,10 +182,10 @@ int run(int argc, char** argv) {
       add("kill", "Ends the engine at once: clients find out as after a crash")};
   for (CLI::App* end : ends) {
     end->add_option("--reason", options.reason, "Goes to the log, the stats and the clients");
-    end->add_option("--wait", options.wait_s,
-                    "Return when the process is gone; after this many seconds fail")
-        ->expected(0, 1)
-        ->option_text("[SECONDS]")
+    CLI::Option* wait = end->add_flag("--wait", options.wait, "Return when the process is gone");
+    end->add_option("--within", options.within_s, "With --wait: fail after so many seconds")
+        ->needs(wait)
+        ->option_text("SECONDS")
         ->check(CLI::Range(0.0, 86400.0 * 365));
   }
   CLI::App* config = add("config", "Looks at config files");
@@ -217,7 +217,6 @@ int run(int argc, char** argv) {
     if (!options.dir.empty()) arguments.insert(arguments.end(), {"--run-dir", options.dir});
     return run_wherryd(arguments);
   }
-  options.wait = command->get_option_no_throw("--wait") != nullptr && command->count("--wait") > 0;
   return ask_engine(options, command->get_name());
 }
 

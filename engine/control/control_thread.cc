@@ -113,6 +113,7 @@ bool ControlThread::turn(int timeout_ms) {
   context_.grace.poll();
   tidy_up();
   if (releasing_ && context_.sessions.empty()) ended_ = true;
+  if (ended_) connections_.clear();
   return !ended_;
 }
 

@@ -144,10 +144,14 @@ uint32_t first_unfinished_pair(const Request& request) {
   const RunCursor& c = request.cursor;
   if (request.op == shm::Op::kRange) return c.remaining == 0 ? 1 : 0;
   if (c.group_count == 0) return c.next_pair;
-  // Of a group that moves as one long run, the pairs wholly handed out are finished.
-  const uint64_t unit = request.plan.run_bytes(request.layer_end - request.layer_first);
-  const bool last_run = request.plan.unit == Plan::Unit::kBlock;
-  return c.group_first + (last_run ? static_cast<uint32_t>(c.done / unit) : 0);
+  // In the group's last run, the pairs wholly handed out are finished.
+  const Plan& plan = request.plan;
+  if (plan.unit == Plan::Unit::kEntry) return c.group_first;
+  const bool last_layer = plan.unit == Plan::Unit::kBlock || c.layer + 1 == request.layer_end;
+  const bool last_outer = plan.unit != Plan::Unit::kRegion || c.outer + 1 == plan.outer_dim;
+  if (!last_layer || !last_outer) return c.group_first;
+  const uint64_t unit = plan.run_bytes(request.layer_end - request.layer_first);
+  return c.group_first + static_cast<uint32_t>(c.done / unit);
 }
 
 shm::BlockPair& pair_at(Request& request, ChunkPool& chunks, uint32_t index) {

@@ -7,7 +7,7 @@ namespace {
 
 constexpr uint32_t kLow = 0;
 constexpr uint32_t kHigh = 1;
-constexpr uint64_t kLowShare = 10;   // low gets one byte of ten while both wait
+constexpr int64_t kHighPerLow = 9;   // nine bytes of ten are high's while both wait
 
 }  // namespace
 
@@ -28,7 +28,11 @@ Flow* Scheduler::join(uint64_t session, uint32_t weight) {
   return unused;
 }
 
-void Scheduler::leave(Flow* flow) { --flow->channels; }
+void Scheduler::leave(Flow* flow) {
+  if (--flow->channels != 0) return;
+  // An emptied queue may still wait for its turn to be passed over; its place may be taken before.
+  for (const uint32_t priority : {kLow, kHigh}) unlink(priority, flow);
+}
 
 void Scheduler::push(Flow* flow, Request* request) {
   Flow::Queue& queue = flow->queues[request->priority];
@@ -71,13 +75,26 @@ void Scheduler::pop_front(uint32_t priority) {
   queue.active = false;
 }
 
-uint32_t Scheduler::pick_priority() {
-  if (active_[kHigh].head == nullptr) return kLow;
-  if (active_[kLow].head == nullptr) {
-    low_owed_ = 0;
-    return kHigh;
+void Scheduler::unlink(uint32_t priority, Flow* flow) {
+  ActiveList& list = active_[priority];
+  Flow* previous = nullptr;
+  for (Flow* at = list.head; at != nullptr; previous = at, at = at->queues[priority].next_active) {
+    if (at != flow) continue;
+    Flow* next = at->queues[priority].next_active;
+    (previous == nullptr ? list.head : previous->queues[priority].next_active) = next;
+    if (list.tail == at) list.tail = previous;
+    at->queues[priority].active = false;
+    return;
   }
-  return low_owed_ >= kLowShare * quantum_ ? kLow : kHigh;
+}
+
+uint32_t Scheduler::pick_priority() {
+  const bool both = active_[kHigh].head != nullptr && active_[kLow].head != nullptr;
+  if (!both) {
+    low_owed_ = 0;
+    return active_[kHigh].head == nullptr ? kLow : kHigh;
+  }
+  return low_owed_ >= kHighPerLow * static_cast<int64_t>(quantum_) ? kLow : kHigh;
 }
 
 Scheduler::Turn Scheduler::next() {
@@ -102,12 +119,9 @@ Scheduler::Turn Scheduler::next() {
 }
 
 void Scheduler::charge(const Turn& turn, uint64_t bytes) {
-  turn.flow->queues[turn.priority].deficit -= static_cast<int64_t>(bytes);
-  if (turn.priority == kHigh) {
-    low_owed_ += bytes;
-  } else {
-    low_owed_ -= std::min(low_owed_, bytes * kLowShare);
-  }
+  const auto moved = static_cast<int64_t>(bytes);
+  turn.flow->queues[turn.priority].deficit -= moved;
+  low_owed_ += turn.priority == kHigh ? moved : -moved * kHighPerLow;
 }
 
 void Scheduler::done(const Turn& turn, bool exhausted) {

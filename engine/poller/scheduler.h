@@ -64,12 +64,14 @@ class Scheduler {
   };
   void append(uint32_t priority, Flow* flow);
   void pop_front(uint32_t priority);
+  void unlink(uint32_t priority, Flow* flow);
   uint32_t pick_priority();
 
   uint64_t quantum_;
   std::vector<Flow> flows_;
   ActiveList active_[kPriorities];
-  uint64_t low_owed_ = 0;   // bytes that low may take before high goes again, times ten
+  // How far low is behind its tenth, in bytes of high (ahead: negative). 0 unless both wait.
+  int64_t low_owed_ = 0;
 };
 
 }  // namespace wherry::engine

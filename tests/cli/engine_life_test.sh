@@ -61,7 +61,7 @@ has "$out" "an engine runs here, pid $engine"
 expect 0 "$bin/wherryctl" status
 
 # Drain, and wait until the process is gone.
-expect 0 "$bin/wherryctl" drain --reason "new kernel" --wait 60
+expect 0 "$bin/wherryctl" drain --reason "new kernel" --wait --within 60
 has "$out" "stopped (new kernel)"
 ended 0
 [ ! -e "$run_dir/engine.sock" ] && [ -f "$run_dir/stats" ] && [ -f "$run_dir/engine.lock" ] ||
@@ -86,7 +86,7 @@ done
 
 # Kill: at once, and the next one takes over.
 start
-expect 0 "$bin/wherryctl" kill --reason "it hangs" --wait 60
+expect 0 "$bin/wherryctl" kill --reason "it hangs" --wait --within 60
 has "$out" "it hangs"
 ended 5
 [ -e "$run_dir/engine.sock" ] || fail "wanted the socket left behind"
@@ -103,7 +103,7 @@ kill -STOP "$engine"
 stopped=1
 expect 1 "$bin/wherryctl" status --timeout 0.2
 has "$err" TIMED_OUT
-expect 1 "$bin/wherryctl" drain --wait 0.2 --timeout 0.2
+expect 1 "$bin/wherryctl" drain --wait --within 0.2 --timeout 0.2
 kill -CONT "$engine"
 stopped=''
 # The drain was asked for all the same.
@@ -115,7 +115,7 @@ expect 1 "$bin/wherryd" --config "$work/core.json"
 has "$err" "/pollers/0/cpu: wanted a core that this process may use"
 expect 1 "$bin/wherryd" --run-dir "$work/core.json"
 has "$err" "$work/core.json" "directory"
-echo '{"log": {"file": "/no/such/place/log"}}' >"$work/log.json"
+echo "{\"log\": {\"file\": \"$work/core.json/log\"}}" >"$work/log.json"
 expect 1 "$bin/wherryd" --config "$work/log.json"
 has "$err" /log/file
 
@@ -125,5 +125,18 @@ config=$work/null.json
 start --allow-null
 expect 0 "$bin/wherryctl" transports
 [[ $out == *null*yes* ]] || fail "wanted the transport null"
-expect 0 "$bin/wherryctl" stop --wait 60
+expect 0 "$bin/wherryctl" stop --wait --within 60
 ended 0
+
+# A user whom the socket lets in, but who is no administrator, is refused by name.
+as_nobody=(setpriv --reuid 65534 --regid 65534 --clear-groups)
+if [ "$(id -u)" = 0 ] && "${as_nobody[@]}" test -x "$bin/wherryctl" 2>/dev/null; then
+  chmod 755 "$work"
+  echo '{"pollers": [{"idle": "sleep"}], "socket": {"mode": "0666"}}' >"$work/open.json"
+  config=$work/open.json
+  start
+  expect 1 "${as_nobody[@]}" "$bin/wherryctl" drain
+  has "$err" NOT_PERMITTED "uid 65534"
+  expect 0 "$bin/wherryctl" stop --wait --within 60
+  ended 0
+fi

@@ -1,12 +1,12 @@
 # Sourced by the tests of programs: runs commands and compares what they say and how they end.
 # The first difference ends the test.
 
-# expect CODE COMMAND...   leaves stdout in $out and stderr in $err
+# expect CODE COMMAND...   (a hang ends with 124) leaves stdout in $out and stderr in $err
 expect() {
   local wanted=$1 got=0 error_file
   shift
   error_file=$(mktemp)
-  out=$("$@" 2>"$error_file") || got=$?
+  out=$(timeout -k 5 120 "$@" 2>"$error_file") || got=$?
   err=$(cat "$error_file")
   rm -f "$error_file"
   [ "$got" = "$wanted" ] || fail "wanted exit $wanted, got $got: $*"

@@ -11,12 +11,12 @@ trap 'rm -rf "$work"' EXIT
 expect 0 "$bin/wherryctl" --help
 has "$out" status clients transports drain stop kill config doctor "Exit status"
 expect 0 "$bin/wherryctl" drain --help
-has "$out" --reason --wait
+has "$out" --reason --wait --within
 expect 0 "$bin/wherryctl" --version
 has "$out" "wherryctl "
 
 # Wrong options say what is wrong.
-for words in "" "no-such-command" "status extra" "drain --wait=soon" "config" "config check" \
+for words in "" "no-such-command" "status extra" "drain --wait --within soon" "drain --within 5" "config" "config check" \
   "--engine a/b status" "--engine .. status" "--engine a --dir /b status" "status --timeout -1"; do
   expect 2 "$bin/wherryctl" $words
   [ -n "$err" ] || fail "wanted a reason: wherryctl $words"

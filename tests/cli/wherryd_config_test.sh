@@ -56,7 +56,11 @@ expect 1 "$bin/wherryd" --check-config --config "$work/null.json"
 has "$err" "--allow-null"
 expect 0 "$bin/wherryd" --check-config --config "$work/null.json" --allow-null
 for config in "$here"/../../configs/engine*.json; do
-  [[ $config == *.schema.json ]] || expect 0 "$bin/wherryd" --check-config --config "$config"
+  case $config in
+    *.schema.json) continue ;;
+    *two_pollers*) [ "$(nproc)" -ge 2 ] || continue ;;
+  esac
+  expect 0 "$bin/wherryd" --check-config --config "$config"
 done
 
 # The effective values read back as themselves.

@@ -206,8 +206,10 @@ TEST(ClientDeath, NothingIsLeftOfClientsThatCameAndWent) {
       client.hung_up();
     }
   };
-  for (int way = 0; way < 3; ++way) come_and_go(way);
-  wait_until_free(engine, "guest");
+  for (int way = 0; way < 3; ++way) {
+    come_and_go(way);
+    wait_until_free(engine, "guest");
+  }
   const size_t descriptors = open_descriptors();
   const size_t memfds = mapped_memfds();
   for (int i = 0; i < 30; ++i) {

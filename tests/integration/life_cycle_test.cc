@@ -88,7 +88,6 @@ TEST(LifeCycle, ADrainFinishesWhatWasAcceptedAndRefusesWhatIsNew) {
 }
 
 TEST(LifeCycle, ADrainThatTakesTooLongBecomesAStop) {
-  constexpr uint64_t kBlock = uint64_t{8} << 20;
   EngineHost engine(
       [](engine::Config* config) { config->pollers[0].idle = engine::IdleStrategy::kExternal; });
   RawClient client(engine.socket_path());

@@ -11,7 +11,6 @@ constexpr uint64_t kBlock = uint64_t{8} << 20;  // many turns of the poller
 class Revocation : public ::testing::Test {
  protected:
   Revocation() {
-    turns_until([&] { return true; });
     attach(owner_, "prefill");
     attach(finder_, "decode");
     source_region_ = owner_.region(source_.get(), kBlock);

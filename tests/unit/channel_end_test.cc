@@ -1,7 +1,9 @@
 // How a channel of the client library ends requests: waiting, cancel, aggregates, the engine's
 // death.
 #include <poll.h>
+#include <signal.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include <thread>
@@ -64,6 +66,28 @@ TEST_F(ChannelEnd, AfterTheEnginesDeathEachRequestIsCompletedGoneOrNotStarted) {
   EXPECT_EQ(requests[2].wait(0)->status, Code::kEngineGone);
   EXPECT_EQ(requests[3].wait(0)->status, Code::kNotStarted);
   EXPECT_EQ(submit(0, 1).code(), Code::kEngineGone);
+}
+
+TEST_F(ChannelEnd, ALostConnectionEndsNothingUntilTheEnginesProcessIsGone) {
+  const pid_t process = fork();  // stands for the engine
+  if (process == 0) {
+    pause();
+    _exit(0);
+  }
+  open(64);
+  engine->life = std::make_shared<detail::Life>(
+      shm::UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, process, 0))));
+  channel->offer(engine->link());
+  Result<TransferCompleteNotification> request = submit(0, 1);
+  ASSERT_TRUE(request.ok());
+  engine->life->lose();
+  EXPECT_FALSE(request->poll()) << "it may still be moving bytes";
+  EXPECT_EQ(submit(0, 1).code(), Code::kEngineGone);
+  kill(process, SIGKILL);
+  const Result<Completion> completion = request->wait(deadline_in_ms(30'000));
+  waitpid(process, nullptr, 0);
+  ASSERT_TRUE(completion.ok());
+  EXPECT_EQ(completion->status, Code::kNotStarted);
 }
 
 TEST_F(ChannelEnd, ASplitRequestIsNotStartedOnlyIfNoRecordWas) {

@@ -60,13 +60,6 @@ Status run_decode(const DemoOptions& options) {
   report(*done, pulled, runs_posted(options) - runs_before);
   if (Status status = tell(*client, "prefill", "pulled its blocks"); !status.ok()) return status;
 
-  if (options.corrupt) {
-    // Somewhere in the keys of the first pulled block's first token, in layer 3.
-    const uint64_t at = 3 * geometry.part_bytes() + offset_in_part(geometry, mine.blocks[0], 3, 0);
-    region->data[at + 123] ^= std::byte{0x40};
-    std::printf("decode: flipped a byte of block %u, as asked\n", mine.blocks[0]);
-  }
-
   KvView::LayerBases bases;
   for (size_t layer = 0; layer < kLayers; ++layer) bases[layer] = region->data + layer * geometry.part_bytes();
   const KvView view = KvView::layer_separate_block_second(bases, kMaxBlocks, mine.blocks);
@@ -75,6 +68,13 @@ Status run_decode(const DemoOptions& options) {
   const std::string text = wherry::demo::decode(*tokens);
   std::printf("decode: knowing only token %d at position %d, wrote on:\n\n%s\n\n", given->token, given->position,
               text.c_str());
+
+  if (options.corrupt) {
+    // Somewhere in the keys of the first pulled block's first token, in layer 3.
+    const uint64_t at = 3 * geometry.part_bytes() + offset_in_part(geometry, mine.blocks[0], 3, 0);
+    region->data[at + 123] ^= std::byte{0x40};
+    std::printf("decode: flipped a byte of block %u, as asked\n", mine.blocks[0]);
+  }
 
   mine.position = end - 1;
   mine.token = tokens->empty() ? given->token : tokens->back();

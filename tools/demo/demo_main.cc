@@ -22,6 +22,7 @@ int main(int argc, char** argv) {
   decode->add_flag("--corrupt", options.corrupt, "Flip a byte of a pulled block: the check must find it");
   CLI11_PARSE(app, argc, argv);
 
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);   // the parts' lines in the order of what happened
   const wherry::Status status = *prefill  ? wherry::demo::run_prefill(options)
                                 : *decode ? wherry::demo::run_decode(options)
                                           : wherry::demo::run_check(options);
