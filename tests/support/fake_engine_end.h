@@ -63,7 +63,7 @@ class FakeEngineEnd {
   void set_state(shm::ChannelState state) {
     words->state.store(static_cast<uint32_t>(state), std::memory_order_release);
   }
-  void die() { life->gone.store(1, std::memory_order_release); }
+  void die() { life->end(); }
 
   // Reads the next record, if there is one; the head is published only by publish_head().
   bool read(ReadRecord* record) {
@@ -157,7 +157,7 @@ class FakeEngineEnd {
   }
 
   const shm::ChannelSizes sizes;
-  std::shared_ptr<detail::LifeFlag> life = std::make_shared<detail::LifeFlag>();
+  std::shared_ptr<detail::Life> life = std::make_shared<detail::Life>();
   shm::EngineWords* words = nullptr;
   const shm::ClientWords* client = nullptr;
   shm::RecordReader submissions;

@@ -14,8 +14,8 @@
 namespace wherry::bench {
 namespace {
 
-constexpr double kQuiet = 0.10;      // of a core: a round may begin
-constexpr double kDisturbed = 0.12;  // of a core: the round is taken again
+constexpr double kQuiet = 0.10;             // of a core: a round may begin
+constexpr double kDisturbed = 0.12;         // of a core: the round is taken again
 constexpr uint64_t kWindowNs = 60'000'000;  // of a look for quiet; /proc/stat counts in 10 ms
 
 uint64_t cpu_time_ns(clockid_t clock) {
@@ -61,8 +61,7 @@ double Gate::foreign(const Usage& before, const Usage& after) {
   const auto delta = [](uint64_t from, uint64_t to) {
     return static_cast<double>(to) - static_cast<double>(from);
   };
-  const double others =
-      delta(before.busy_ns, after.busy_ns) - delta(before.own_ns, after.own_ns);
+  const double others = delta(before.busy_ns, after.busy_ns) - delta(before.own_ns, after.own_ns);
   return std::max(others, 0.0) / std::max(delta(before.wall_ns, after.wall_ns), 1.0);
 }
 
@@ -86,6 +85,7 @@ Result<Rounds> Gate::measure(const std::function<Result<Round>()>& round) {
   for (uint32_t tries = 0; clean < options_.rounds && tries < options_.tries; ++tries) {
     // Enough rounds, if not clean ones, and no time left to hope for better.
     if (taken.size() >= options_.rounds && !patient()) break;
+    if (Status status = check_interrupt(); !status.ok()) return status;
     if (Status status = wait_for_quiet(); !status.ok()) return status;
     const Usage before = look();
     Result<Round> values = round();

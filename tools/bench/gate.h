@@ -18,9 +18,9 @@
 namespace wherry::bench {
 
 struct GateOptions {
-  uint32_t rounds = 5;                   // wanted of each measurement
-  uint32_t tries = 8;                    // taken at most
-  uint64_t wait_ns = 2'000'000'000;      // for quiet before one round, at most
+  uint32_t rounds = 5;                    // wanted of each measurement
+  uint32_t tries = 8;                     // taken at most
+  uint64_t wait_ns = 2'000'000'000;       // for quiet before one round, at most
   uint64_t patience_ns = 45'000'000'000;  // from the start on: no waiting, no repeating after that
 };
 

@@ -19,11 +19,10 @@ __attribute__((format(printf, 1, 2))) std::string format(const char* pattern, ..
 }  // namespace
 
 std::string to_json(const Figure& f) {
-  return format(
-      R"({"bench": "%s", "case": "%s", "value": %.6g, "unit": "%s", "floor": %.6g, )"
-      R"("floor_name": "%s", "reach": %.4g, "n": %u, "disturbed": %u, "spread": %.4g})",
-      f.bench.c_str(), f.name.c_str(), f.value, f.unit.c_str(), f.floor, f.floor_name.c_str(),
-      f.reach(), f.rounds, f.disturbed, f.spread);
+  return format(R"({"bench": "%s", "case": "%s", "value": %.6g, "unit": "%s", "floor": %.6g, )"
+                R"("floor_name": "%s", "reach": %.4g, "n": %u, "disturbed": %u, "spread": %.4g})",
+                f.bench.c_str(), f.name.c_str(), f.value, f.unit.c_str(), f.floor,
+                f.floor_name.c_str(), f.reach(), f.rounds, f.disturbed, f.spread);
 }
 
 std::string table_header() {

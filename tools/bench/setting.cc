@@ -1,0 +1,42 @@
+#include "tools/bench/setting.h"
+
+#include <utility>
+
+#include "engine/control/affinity.h"
+
+namespace wherry::bench {
+namespace {
+
+// Only catches hangs: the engine ends every request before that.
+constexpr uint64_t kLongestNs = 60'000'000'000;
+constexpr uint32_t kPollsPerLook = 4096;
+
+}  // namespace
+
+Result<OnEngineCore> OnEngineCore::enter(Setting& setting) {
+  if (Status status = setting.engine.pause(); !status.ok()) return status;
+  OnEngineCore here(setting);
+  if (Status status = engine::pin_this_thread(setting.cores.engine); !status.ok()) return status;
+  return here;
+}
+
+OnEngineCore::OnEngineCore(OnEngineCore&& other) noexcept
+    : setting_(std::exchange(other.setting_, nullptr)) {}
+
+OnEngineCore::~OnEngineCore() {
+  if (setting_ == nullptr) return;
+  // It has run there before, so this cannot fail.
+  static_cast<void>(engine::pin_this_thread(setting_->cores.client));
+  setting_->engine.resume();
+}
+
+Result<Completion> await(const Setting& setting, TransferCompleteNotification& request) {
+  const uint64_t deadline = monotonic_ns() + kLongestNs;
+  if (!setting.cores.two()) return request.wait(deadline);
+  for (uint32_t polls = 1; !request.poll(); ++polls) {
+    if (polls % kPollsPerLook == 0 && monotonic_ns() > deadline) return request.wait(deadline);
+  }
+  return *request.completion();
+}
+
+}  // namespace wherry::bench
