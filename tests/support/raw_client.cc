@@ -45,10 +45,15 @@ EngineHost::EngineHost(const std::function<void(engine::Config*)>& change,
   Result<std::unique_ptr<engine::Engine>> engine = engine::Engine::start(config, options);
   EXPECT_TRUE(engine.ok()) << engine.status().to_string();
   engine_ = std::move(*engine);
-  thread_ = std::thread([this] { outcome_ = engine_->run(); });
+  external_ = config.pollers[0].idle == engine::IdleStrategy::kExternal;
+  thread_ = std::thread([this] {
+    outcome_ = engine_->run();
+    ended_ = true;
+  });
 }
 
 Status EngineHost::wait() {
+  while (external_ && !ended_) engine_->poller(0)->poll_once();
   if (thread_.joinable()) thread_.join();
   return outcome_;
 }

@@ -39,13 +39,15 @@ class EngineHost {
   engine::Engine& operator*() { return *engine_; }
   engine::Engine* operator->() { return engine_.get(); }
   const std::string& socket_path() const { return engine_->socket_path(); }
-  // What run() returned; waits for it.
+  // What run() returned; waits for it, and drives the poller meanwhile when that is external.
   Status wait();
 
  private:
   tests::TemporaryDirectory directory_;
   std::unique_ptr<engine::Engine> engine_;
   std::thread thread_;
+  bool external_ = false;   // the test drives the poller
+  std::atomic<bool> ended_{false};
   Status outcome_;
 };
 

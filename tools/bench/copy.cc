@@ -209,7 +209,7 @@ Status run_size(Setting& setting, Channel& channel, const Pools& pools, uint64_t
     cases.push_back(std::move(*one));
   }
   if (cases.empty()) return {};
-  const uint64_t slice_ns = setting.options.quick ? 500'000 : warm ? 8'000'000 : 15'000'000;
+  const uint64_t slice_ns = setting.options.quick ? 500'000 : warm ? 6'000'000 : 12'000'000;
   const std::vector<CopyMethod> methods = copy_methods();
   const Result<Rounds> rounds =
       setting.gate.measure([&] { return one_round(setting, channel, cases, methods, slice_ns); });

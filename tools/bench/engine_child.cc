@@ -44,7 +44,8 @@ void write_all(int fd, const std::string& text) {
   }
 }
 
-// The child's life: says "+", or what is wrong, through `ready`.
+// The child's life: says how its start went through `ready`: the code in one byte, then the
+// message.
 [[noreturn]] void run_child(const EngineChildOptions& options, const std::string& run_dir,
                             pid_t parent, shm::UniqueFd ready) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -59,7 +60,7 @@ void write_all(int fd, const std::string& text) {
   engine_options.handle_signals = true;
   Result<std::unique_ptr<engine::Engine>> engine =
       engine::Engine::start(make_config(options, run_dir), engine_options);
-  write_all(ready.get(), engine.ok() ? "+" : engine.status().message());
+  write_all(ready.get(), static_cast<char>(engine.code()) + engine.status().message());
   ready.reset();
   if (!engine.ok()) _exit(1);
   const Status end = (*engine)->run();
@@ -115,8 +116,14 @@ Result<EngineChild> EngineChild::start(const EngineChildOptions& options) {
   child_end.reset();
   EngineChild child(pid, run_dir);
   const std::string said = read_all(ready.get());
-  if (said == "+") return child;
-  return Status(Code::kInternal, said.empty() ? "starting the engine: its process died" : said);
+  if (said.empty()) {
+    return Status(Code::kInternal,
+                  "starting the engine: wanted it to say how it went, got nothing; run again");
+  }
+  if (said[0] != static_cast<char>(Code::kOk)) {
+    return Status(static_cast<Code>(said[0]), said.substr(1)).with_context("starting the engine");
+  }
+  return child;
 }
 
 EngineChild::EngineChild(EngineChild&& other) noexcept

@@ -43,7 +43,7 @@ std::vector<double> Rounds::column(size_t index) const {
 }
 
 Gate::Gate(const GateOptions& options, std::vector<pid_t> own)
-    : options_(options), own_(std::move(own)), start_ns_(monotonic_ns()) {}
+    : options_(options), own_(std::move(own)) {}
 
 Gate::Usage Gate::look() const {
   Usage usage;
@@ -65,16 +65,16 @@ double Gate::foreign(const Usage& before, const Usage& after) {
   return std::max(others, 0.0) / std::max(delta(before.wall_ns, after.wall_ns), 1.0);
 }
 
-bool Gate::patient() const { return monotonic_ns() - start_ns_ < options_.patience_ns; }
-
-Status Gate::wait_for_quiet() const {
-  const uint64_t end = monotonic_ns() + options_.wait_ns;
-  while (patient() && monotonic_ns() < end) {
+Status Gate::wait_for_quiet() {
+  for (uint64_t waited_ns = 0; patient() && waited_ns < options_.wait_ns;) {
     const Usage before = look();
     const timespec window{0, static_cast<long>(kWindowNs)};
     nanosleep(&window, nullptr);
     if (Status status = check_interrupt(); !status.ok()) return status;
-    if (foreign(before, look()) < kQuiet) break;
+    const Usage after = look();
+    if (foreign(before, after) < kQuiet) break;
+    waited_ns += after.wall_ns - before.wall_ns;
+    vain_ns_ += after.wall_ns - before.wall_ns;
   }
   return {};
 }
@@ -90,8 +90,13 @@ Result<Rounds> Gate::measure(const std::function<Result<Round>()>& round) {
     const Usage before = look();
     Result<Round> values = round();
     if (!values.ok()) return values.status();
-    const double others = foreign(before, look());
-    clean += others <= kDisturbed ? 1 : 0;
+    const Usage after = look();
+    const double others = foreign(before, after);
+    if (others <= kDisturbed) {
+      ++clean;
+    } else {
+      vain_ns_ += after.wall_ns - before.wall_ns;
+    }
     taken.emplace_back(others, std::move(*values));
   }
   std::sort(taken.begin(), taken.end(),

@@ -20,8 +20,8 @@ namespace wherry::bench {
 struct GateOptions {
   uint32_t rounds = 5;                    // wanted of each measurement
   uint32_t tries = 8;                     // taken at most
-  uint64_t wait_ns = 2'000'000'000;       // for quiet before one round, at most
-  uint64_t patience_ns = 45'000'000'000;  // from the start on: no waiting, no repeating after that
+  uint64_t wait_ns = 1'000'000'000;       // for quiet before one round, at most
+  uint64_t patience_ns = 12'000'000'000;  // of waiting and of rounds taken in vain, all in all
 };
 
 // The values of one round, in an order of the caller's.
@@ -51,12 +51,12 @@ class Gate {
   Usage look() const;
   // Cores' worth of time that others used between two looks.
   static double foreign(const Usage& before, const Usage& after);
-  Status wait_for_quiet() const;
-  bool patient() const;
+  Status wait_for_quiet();
+  bool patient() const { return vain_ns_ < options_.patience_ns; }
 
   const GateOptions options_;
   const std::vector<pid_t> own_;
-  const uint64_t start_ns_;
+  uint64_t vain_ns_ = 0;
 };
 
 }  // namespace wherry::bench

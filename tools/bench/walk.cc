@@ -9,7 +9,7 @@ namespace {
 
 constexpr uint32_t kPageSize = 16;  // tokens in a block
 constexpr uint32_t kLayers = 32;    // of a model; fewer where a request would become too large
-constexpr uint64_t kMaxRequestBytes = 128 << 20;
+constexpr uint64_t kMaxRequestBytes = 64 << 20;
 
 std::vector<BlockId> scattered(uint32_t blocks, uint32_t seed) {
   std::vector<BlockId> ids(blocks);
