@@ -1,13 +1,15 @@
 // ChannelCore: one submission and completion ring with the requests on it. Internal; Channel is the
 // face.
 //
-// Owned by one thread at a time: the one that opened it until it calls release(), then the next
-// that uses it. "Owner" below means that thread; others get INVALID_ARGUMENT, or only watch. No
-// lock, no allocation once the pools have grown, no system call while both sides are awake.
+// Owned by one thread at a time: the one that opened it until it calls release() or ends, then the
+// next that uses it. "Owner" below means that thread; others get INVALID_ARGUMENT, or only watch.
+// No lock, no allocation once the pools have grown, no system call while both sides are awake.
 //
 // A channel outlives attachments: each has a Link of its own. When a life is over, the owner
 // resolves all requests of the old link (completion there = its outcome; in the in-flight table =
-// ENGINE_GONE; else NOT_STARTED) before it takes the link that the keeper offered.
+// ENGINE_GONE; else NOT_STARTED) before it takes the link that the session offered.
+//
+// What throws for want of memory throws before it changes anything, so that it can be tried again.
 #pragma once
 
 #include <atomic>
@@ -22,6 +24,7 @@
 #include "clientlib/handle_table.h"
 #include "clientlib/link.h"
 #include "clientlib/notification.h"
+#include "clientlib/owner.h"
 #include "clientlib/request.h"
 #include "clientlib/types.h"
 #include "clientlib/validate.h"
@@ -42,12 +45,16 @@ class ChannelCore : public std::enable_shared_from_this<ChannelCore> {
                                                      CoreOptions options);
   ~ChannelCore();
 
-  // Any thread: the link of the next life. Replaces one that was not taken yet.
-  void offer(std::unique_ptr<Link> link);
+  // Any thread: the link of the next life. Replaces one that was not taken yet. Wakes an event loop
+  // that watches the descriptor.
+  void offer(std::unique_ptr<Link> link) noexcept;
+  // Any thread: there is none in this life, for this reason.
+  void refuse(Code code) noexcept { refused_.store(code, std::memory_order_release); }
 
-  // Owner: gives the channel up. Any thread: whether nobody owns it.
-  void release() { owner_.store(0, std::memory_order_release); }
-  bool try_own();
+  // Owner: gives the channel up; from others nothing happens.
+  void release() noexcept { owner_.release(); }
+  // Any thread: whether it is the owner now. Never in a forked child.
+  bool try_own() noexcept { return !forked() && owner_.try_take(); }
 
   // Owner. Accepts the whole request or nothing; never blocks. See Channel for the codes.
   Result<TransferCompleteNotification> try_transfer(LayoutHandle source, LayoutHandle destination,
@@ -65,18 +72,23 @@ class ChannelCore : public std::enable_shared_from_this<ChannelCore> {
   // deadline passes first.
   Status wait_for_room(Code refusal, uint64_t deadline_ns);
 
-  // The owner does the channel's work; how many requests it completed. Others: 0.
-  uint32_t drive();
+  // How long a request without a deadline may wait for room.
+  uint64_t default_deadline_ns() const;
+
+  // The owner does the channel's work; how many requests it completed. Others: 0. What there is no
+  // memory for is left to the next call.
+  uint32_t drive() noexcept;
 
   Status wait(const Request& request, uint64_t deadline_ns);
   Status cancel(Request* request);
   // `ready`: the descriptor shall be readable at once.
   Result<int> descriptor(bool ready);
 
-  // Owner: notifications that arrived, oldest first; false when the channel is not this thread's.
-  bool take_notifications(std::vector<Notification>* out);
+  // Owner: notifications that arrived, oldest first. INVALID_ARGUMENT when the channel is not this
+  // thread's or gets none.
+  Result<std::vector<Notification>> take_notifications();
   // Until one has arrived or the deadline passes.
-  bool wait_notifications(uint64_t deadline_ns, std::vector<Notification>* out);
+  Result<std::vector<Notification>> wait_notifications(uint64_t deadline_ns);
 
   RequestPool& pool() { return pool_; }
   // Deadline of a call: absolute, or 0 when the options name none.
@@ -96,11 +108,12 @@ class ChannelCore : public std::enable_shared_from_this<ChannelCore> {
   ChannelCore(std::shared_ptr<const HandleTable> handles, CoreOptions options);
 
   // channel_submit.cc
+  Status gone() const;
   Status ready_to_submit();
   Status room_for(uint32_t slots);
   Status check_range_op(const RangeOp& op, HandleInfo* from, HandleInfo* to) const;
-  Request* new_request(const shm::SubmitHead& head);
-  TransferCompleteNotification handle_of(Request* request);
+  TransferCompleteNotification new_request(const shm::SubmitHead& head);
+  void accept(Request* request, const Piece& first);
   void publish(Request* request, const Piece& piece);
   bool publish_waiting(Request* request);
   void flush_waiting();
@@ -112,32 +125,36 @@ class ChannelCore : public std::enable_shared_from_this<ChannelCore> {
   bool take_link();
   void drop_link();
   bool over() const;
+  void work();
   void reap();
+  void reserve_failed(const Record& record, const shm::CompletionHead& head);
   void merge(const Record& record, const shm::CompletionHead& head);
-  void merge_failed(const Record& record, const shm::CompletionHead& head, bool whole, Code code);
+  void merge_failed(const Record& record, const shm::CompletionHead& head);
   void settle(Request* request);
   void resolve_rest();
   void end_record(const Record& record, Code code, bool quiet);
   void send_cancels();
-  void disarm();
   void read_notifications();
 
   // channel_wait.cc
   enum class Look : uint8_t { kCompletions, kNotifications, kSpace };
   bool work_waits(Look look) const;
   void pause(uint64_t now, uint64_t deadline_ns, Look look);
+  Status notifications_ready();
+  void disarm();
 
   const std::shared_ptr<const HandleTable> handles_;
   const CoreOptions options_;
   const uint32_t fork_generation_;
-  std::atomic<uint64_t> owner_;
+  Owner owner_;
   std::atomic<Link*> next_link_{nullptr};
+  std::atomic<Code> refused_{Code::kOk};  // why there is no link, when the engine is not the reason
 
+  // The owner's.
   std::unique_ptr<Link> link_;
   uint64_t lives_ = 0;    // links taken so far
   bool corrupt_ = false;  // the engine published something impossible
   RequestPool pool_;
-  RecordTable records_{0};
   BlockSet blocks_;
   Request* waiting_ = nullptr;  // requests with unpublished parts, oldest first
   Code blocked_ = Code::kOk;    // why the first of them waits

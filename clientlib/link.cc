@@ -50,7 +50,8 @@ Link::Link(LinkParts parts)
       writer_(parts_.c2e.at<shm::Slot>(parts_.c2e_header.submission_offset), submission_slots_),
       completions_(parts_.e2c.at<const shm::Slot>(parts_.e2c_header.completion_offset), credits_),
       inflight_(parts_.e2c.at<const std::atomic<uint64_t>>(parts_.e2c_header.inflight_offset),
-                credits_) {
+                credits_),
+      records_(credits_) {
   if (has_notifications()) {
     notifications_ =
         shm::RecordReader(parts_.e2c.at<const shm::Slot>(parts_.e2c_header.notification_offset),

@@ -1,7 +1,9 @@
-// Link: one life of a channel, between two attachments: mappings, rings, credits. Internal.
+// Link: one life of a channel, between two attachments: mappings, rings, credits, records under way.
+// Internal.
 //
-// Belongs to the thread that owns the channel, except that the keeper makes it. After the engine's
-// death the memory stays mapped and can be read to the end. Nothing here blocks but sleep().
+// Belongs to the thread that owns the channel, except that the session makes it. After the engine's
+// death the memory stays mapped and can be read to the end. Nothing here blocks but sleep(), and
+// nothing allocates but the constructor.
 #pragma once
 
 #include <atomic>
@@ -9,6 +11,7 @@
 #include <memory>
 
 #include "clientlib/life.h"
+#include "clientlib/request.h"
 #include "shm/doorbell.h"
 #include "shm/file_descriptor.h"
 #include "shm/inflight.h"
@@ -50,6 +53,7 @@ class Link {
 
   // Only after room() said kOk; returns the request id. The doorbell is the caller's business.
   uint64_t publish(const shm::SubmitHead& head) {
+    store_reap_cursor();  // before credits that were freed by reaping are spent
     const uint64_t id = writer_.position() + 1;
     writer_.publish(&head, head.slot_count);
     credits_used_ += head.slot_count;
@@ -72,16 +76,27 @@ class Link {
     return engine_->submission_head.load(std::memory_order_acquire) != head_seen_;
   }
 
-  shm::RecordReader& completions() { return completions_; }
-  // After completions were consumed, before the next record is published: their credits may be
-  // spent then.
-  void reaped() { client_->reap_cursor.store(completions_.position(), std::memory_order_release); }
-  void return_credits(uint32_t slots) { credits_used_ -= slots; }
+  const shm::RecordReader& completions() const { return completions_; }
+  // Steps over the completion at the reader's position: its record's credits are free again.
+  void reap(uint32_t completion_slots, uint32_t record_slots) {
+    completions_.consume(completion_slots);
+    credits_used_ -= record_slots;
+  }
+  // Tells the engine how far completions were reaped.
+  void store_reap_cursor() {
+    if (reap_stored_ == completions_.position()) return;
+    reap_stored_ = completions_.position();
+    client_->reap_cursor.store(reap_stored_, std::memory_order_release);
+  }
 
-  bool has_notifications() const { return parts_.e2c_header.notification_slots != 0; }
+  RecordTable& records() { return records_; }
+
+  bool has_notifications() const { return notification_slots() != 0; }
   uint32_t notification_slots() const { return parts_.e2c_header.notification_slots; }
-  shm::RecordReader& notifications() { return notifications_; }
-  void notifications_read() {
+  const shm::RecordReader& notifications() const { return notifications_; }
+  // Steps over the notification at the reader's position.
+  void notification_read(uint32_t slots) {
+    notifications_.consume(slots);
     client_->notification_cursor.store(notifications_.position(), std::memory_order_release);
   }
 
@@ -110,8 +125,6 @@ class Link {
   void sleep(int64_t timeout_ns) { shm::futex_wait(engine_->wake, wake_seen_, timeout_ns); }
   void wake_up() { client_->sleeping.store(shm::kAwake, std::memory_order_relaxed); }
 
-  uint32_t submission_slots() const { return submission_slots_; }
-  uint32_t credits() const { return credits_; }
   uint32_t max_record_slots() const { return submission_slots_ / 4 + 1; }
   const LinkParts& parts() const { return parts_; }
 
@@ -125,8 +138,10 @@ class Link {
   shm::RecordReader completions_;
   shm::RecordReader notifications_;
   shm::InflightReader inflight_;
+  RecordTable records_;
   uint64_t head_seen_ = 0;
   uint64_t credits_used_ = 0;
+  uint64_t reap_stored_ = 0;
   uint64_t cancel_tail_ = 0;
   uint32_t wake_seen_ = 0;
 };

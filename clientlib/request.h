@@ -4,6 +4,7 @@
 // channel's thread until `done` is set; then anybody who holds a reference may read `completion`.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <deque>
@@ -25,13 +26,14 @@ struct Request {
   bool split = false;
   bool cancel_wanted = false;  // some cancels did not fit into the ring yet
 
-  // What is not published yet: block ids from `next` on, to be put into records like `head`.
-  shm::SubmitHead head{};
+  shm::SubmitHead head{};  // of every record of it, but for counts and pairs
+
+  // What is not published yet: block ids from `next` on, and the notification.
   std::vector<BlockId> source;
   std::vector<BlockId> destination;
   size_t next = 0;
   uint32_t index_base = 0;   // of source[0] in the caller's list
-  std::string notification;  // goes with the last record
+  std::string notification;  // goes when all the data has arrived
   Request* next_waiting = nullptr;
 
   Request* next_free = nullptr;
@@ -95,7 +97,6 @@ class RecordTable {
     nodes_[index] = record;
     nodes_[index].next = bucket;
     bucket = index;
-    ++count_;
   }
 
   const Record* find(uint64_t id) const {
@@ -113,7 +114,6 @@ class RecordTable {
     *link = nodes_[index].next;
     nodes_[index].next = free_;
     free_ = index;
-    --count_;
   }
 
   // Calls visit(record) for each; it must not add or remove any.
@@ -124,7 +124,14 @@ class RecordTable {
     }
   }
 
-  uint32_t size() const { return count_; }
+  // Copies of all, oldest first.
+  std::vector<Record> oldest_first() {
+    std::vector<Record> list;
+    for_each([&list](const Record& record) { list.push_back(record); });
+    std::sort(list.begin(), list.end(),
+              [](const Record& a, const Record& b) { return a.id < b.id; });
+    return list;
+  }
 
  private:
   static constexpr uint32_t kEnd = UINT32_MAX;
@@ -132,7 +139,6 @@ class RecordTable {
   std::vector<Record> nodes_;
   std::vector<uint32_t> buckets_;
   uint32_t free_ = kEnd;
-  uint32_t count_ = 0;
 };
 
 }  // namespace wherry::detail

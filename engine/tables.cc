@@ -16,7 +16,8 @@ void finish_view(View& view) {
   for (Part& part : view.parts) {
     part.begin = view.total_bytes;
     view.total_bytes += part.length;
-    intervals.push_back({part.mapping->backing, part.backing_offset(), part.backing_offset() + part.length});
+    intervals.push_back(
+        {part.mapping->backing, part.backing_offset(), part.backing_offset() + part.length});
   }
   std::sort(intervals.begin(), intervals.end(), [](const Interval& a, const Interval& b) {
     return a.backing != b.backing ? a.backing < b.backing : a.begin < b.begin;

@@ -1,9 +1,9 @@
 // What a client may name: mappings, views and the per-client table of handles.
 //
-// Made by the control thread, immutable once published, read by pollers. A ClientTable is published by
-// one atomic pointer and replaced as a whole; the control thread frees an old one only when every poller
-// of that client has passed an epoch, and a View only when its use count is zero as well. Pollers never
-// free anything.
+// Made by the control thread, immutable once published, read by pollers. A ClientTable is published
+// by one atomic pointer and replaced as a whole; the control thread frees an old one only when
+// every poller of that client has passed an epoch, and a View only when its use count is zero as
+// well. Pollers never free anything.
 #pragma once
 
 #include <array>
@@ -19,31 +19,32 @@ namespace wherry::engine {
 
 inline constexpr uint32_t kMaxPollers = 16;
 
-// One mapped range of client memory. Shared by all registrations of the same backing that it covers.
+// One mapped range of client memory. Shared by all registrations of the same backing that it
+// covers.
 struct Mapping {
-  uint64_t backing = 0;        // names (device, inode): equal only for the same memory
-  uint64_t file_offset = 0;    // of `base` in the backing
+  uint64_t backing = 0;      // names (device, inode): equal only for the same memory
+  uint64_t file_offset = 0;  // of `base` in the backing
   uint64_t length = 0;
-  bool writable = false;       // the mapping's protection, not anybody's right
+  bool writable = false;  // the mapping's protection, not anybody's right
   std::byte* base = nullptr;
-  std::atomic<bool> broken{false};   // set by the SIGBUS handler: the client took pages away
+  std::atomic<bool> broken{false};  // set by the SIGBUS handler: the client took pages away
 };
 
 // A contiguous piece of memory that a view names.
 struct Part {
   const Mapping* mapping = nullptr;
-  uint64_t offset = 0;         // in the mapping
+  uint64_t offset = 0;  // in the mapping
   uint64_t length = 0;
-  uint64_t begin = 0;          // bytes of the parts before this one: where it begins for byte ranges
+  uint64_t begin = 0;  // bytes of the parts before this one: where it begins for byte ranges
 
   std::byte* address() const { return mapping->base + offset; }
   uint64_t backing_offset() const { return mapping->file_offset + offset; }
 };
 
 enum class ViewKind : uint8_t {
-  kRegion,   // bytes; parts.size() == 1
-  kLayout,   // blocks by `geometry`
-  kClient,   // somebody to notify; no parts
+  kRegion,  // bytes; parts.size() == 1
+  kLayout,  // blocks by `geometry`
+  kClient,  // somebody to notify; no parts
 };
 
 inline constexpr uint8_t kRightRead = 1;
@@ -57,12 +58,13 @@ struct UseCount {
 // The bounds of a view's parts in one backing: a cheap first answer to "may these two overlap?".
 struct Extent {
   uint64_t backing = 0;
-  uint64_t begin = 0;   // in the backing
+  uint64_t begin = 0;  // in the backing
   uint64_t end = 0;
 };
 
-// What the channels of one session share with the control thread and, as the target of notifications,
-// with other pollers. Owned through shared pointers of the control thread and of views.
+// What the channels of one session share with the control thread and, as the target of
+// notifications, with other pollers. Owned through shared pointers of the control thread and of
+// views.
 struct SessionShared {
   uint64_t session = 0;
   // The client's handles, replaced as a whole. Never null while a channel is polled.
@@ -76,15 +78,15 @@ inline constexpr uint32_t kNoPoller = UINT32_MAX;
 
 // What a handle means.
 struct View {
-  uint64_t id = 0;               // unique in this engine's life: plans are cached by it
+  uint64_t id = 0;  // unique in this engine's life: plans are cached by it
   ViewKind kind = ViewKind::kRegion;
-  Geometry geometry;             // kLayout only
+  Geometry geometry;  // kLayout only
   std::vector<Part> parts;
   // Derived from the parts by finish_view().
   uint64_t total_bytes = 0;
-  bool overlaps_itself = false;  // two parts share bytes: never a destination
-  std::vector<Extent> extents;   // one per backing
-  std::shared_ptr<SessionShared> owner;   // whose memory it is, or whom to notify
+  bool overlaps_itself = false;          // two parts share bytes: never a destination
+  std::vector<Extent> extents;           // one per backing
+  std::shared_ptr<SessionShared> owner;  // whose memory it is, or whom to notify
   // Keeps the mappings alive; order as in `parts` does not matter.
   std::vector<std::shared_ptr<const Mapping>> mappings;
   mutable std::array<UseCount, kMaxPollers> uses;
@@ -96,18 +98,18 @@ struct View {
   }
 };
 
-// Fills in what is derived from the parts (Part::begin, total_bytes, overlaps_itself, extents). To be
-// called by whoever built the view, before anybody else sees it.
+// Fills in what is derived from the parts (Part::begin, total_bytes, overlaps_itself, extents). To
+// be called by whoever built the view, before anybody else sees it.
 void finish_view(View& view);
 
 struct TableEntry {
-  uint32_t generation = 0;       // of the slot; odd or even means nothing, equality does
-  uint8_t rights = 0;            // kRightRead | kRightWrite: of this client, on this view
-  const View* view = nullptr;    // null: nothing here
+  uint32_t generation = 0;     // of the slot; odd or even means nothing, equality does
+  uint8_t rights = 0;          // kRightRead | kRightWrite: of this client, on this view
+  const View* view = nullptr;  // null: nothing here
 };
 
 struct ClientTable {
-  std::vector<TableEntry> entries;   // by slot
+  std::vector<TableEntry> entries;  // by slot
 
   // The entry a handle names, or null when it is stale or was never given out.
   const TableEntry* find(uint64_t handle) const {

@@ -16,19 +16,18 @@ namespace {
 
 // First byte of every packet: where the text is.
 constexpr char kInline = 'i';
-constexpr char kInMemfd = 'm';   // the last descriptor holds it
+constexpr char kInMemfd = 'm';  // the last descriptor holds it
 
-Status unreachable(const std::string& what) {
-  return {Code::kUnreachable, what};
-}
+Status unreachable(const std::string& what) { return {Code::kUnreachable, what}; }
 
 Result<sockaddr_un> address_of(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.empty() || path.size() >= sizeof(address.sun_path)) {
-    return Status(Code::kInvalidArgument, "socket path: wanted 1 to " + std::to_string(sizeof(address.sun_path) - 1) +
-                                              " bytes, got " + std::to_string(path.size()) + " (" + path +
-                                              "); use a shorter run directory");
+    return Status(Code::kInvalidArgument, "socket path: wanted 1 to " +
+                                              std::to_string(sizeof(address.sun_path) - 1) +
+                                              " bytes, got " + std::to_string(path.size()) + " (" +
+                                              path + "); use a shorter run directory");
   }
   std::memcpy(address.sun_path, path.data(), path.size());
   return address;
@@ -36,7 +35,8 @@ Result<sockaddr_un> address_of(const std::string& path) {
 
 Result<UniqueFd> text_memfd(const std::string& text) {
   UniqueFd fd(memfd_create("wherry-message", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!fd.valid()) return errno_status(Code::kNoResources, "making a memfd for a long message", errno);
+  if (!fd.valid())
+    return errno_status(Code::kNoResources, "making a memfd for a long message", errno);
   if (pwrite(fd.get(), text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()) ||
       fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL) != 0) {
     return errno_status(Code::kNoResources, "writing a memfd for a long message", errno);
@@ -50,12 +50,14 @@ Result<std::string> read_text_memfd(int fd) {
   const int seals = fcntl(fd, F_GET_SEALS);
   struct stat info {};
   if (seals < 0 || (seals & wanted) != wanted || fstat(fd, &info) != 0) {
-    return Status(Code::kInvalidArgument, "long control message: wanted a memfd sealed against write, shrink and grow, "
-                                          "got another descriptor; seal it before sending");
+    return Status(Code::kInvalidArgument,
+                  "long control message: wanted a memfd sealed against write, shrink and grow, "
+                  "got another descriptor; seal it before sending");
   }
   if (static_cast<uint64_t>(info.st_size) > kMaxPayloadBytes) {
-    return Status(Code::kInvalidArgument, "long control message: wanted at most " + std::to_string(kMaxPayloadBytes) +
-                                              " bytes, got " + std::to_string(info.st_size) + "; send less at once");
+    return Status(Code::kInvalidArgument, "long control message: wanted at most " +
+                                              std::to_string(kMaxPayloadBytes) + " bytes, got " +
+                                              std::to_string(info.st_size) + "; send less at once");
   }
   std::string text(static_cast<size_t>(info.st_size), '\0');
   if (pread(fd, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size())) {
@@ -73,26 +75,31 @@ Result<ControlSocket> ControlSocket::connect(const std::string& path) {
   if (!fd.valid()) return errno_status(Code::kNoResources, "creating a socket", errno);
   if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof(*address)) != 0) {
     const int error = errno;
-    const char* remedy = error == ENOENT         ? "; is the engine running, and is this its run directory?"
-                         : error == ECONNREFUSED ? "; the engine is not running (it left its socket behind)"
-                         : error == EACCES       ? "; the socket's mode and group do not let this user in"
-                         : error == EAGAIN       ? "; the engine's backlog is full, try again"
-                                                 : "";
-    return Status(Code::kUnreachable, errno_status(Code::kUnreachable, "connecting to " + path, error).message() + remedy);
+    const char* remedy = error == ENOENT ? "; is the engine running, and is this its run directory?"
+                         : error == ECONNREFUSED
+                             ? "; the engine is not running (it left its socket behind)"
+                         : error == EACCES ? "; the socket's mode and group do not let this user in"
+                         : error == EAGAIN ? "; the engine's backlog is full, try again"
+                                           : "";
+    return Status(
+        Code::kUnreachable,
+        errno_status(Code::kUnreachable, "connecting to " + path, error).message() + remedy);
   }
   return ControlSocket(std::move(fd));
 }
 
 Status ControlSocket::send(std::string text, std::vector<UniqueFd> descriptors) {
   if (queue_.size() >= kMaxQueued) {
-    return {Code::kNoResources, "control socket: wanted the other side to read, got " + std::to_string(kMaxQueued) +
+    return {Code::kNoResources, "control socket: wanted the other side to read, got " +
+                                    std::to_string(kMaxQueued) +
                                     " messages waiting; the connection should be closed"};
   }
   if (text.size() > kMaxPayloadBytes || descriptors.size() >= kMaxDescriptors) {
-    return {Code::kInvalidArgument, "control message: wanted at most " + std::to_string(kMaxPayloadBytes) + " bytes and " +
+    return {Code::kInvalidArgument, "control message: wanted at most " +
+                                        std::to_string(kMaxPayloadBytes) + " bytes and " +
                                         std::to_string(kMaxDescriptors - 1) + " descriptors, got " +
-                                        std::to_string(text.size()) + " and " + std::to_string(descriptors.size()) +
-                                        "; send less at once"};
+                                        std::to_string(text.size()) + " and " +
+                                        std::to_string(descriptors.size()) + "; send less at once"};
   }
   ControlMessage message;
   message.descriptors = std::move(descriptors);
@@ -140,7 +147,8 @@ Status ControlSocket::send_now(const ControlMessage& message, bool* sent) {
     return {};
   }
   if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return {};
-  return unreachable(std::string("control socket: the other side is gone (") + strerror(errno) + ")");
+  return unreachable(std::string("control socket: the other side is gone (") + strerror(errno) +
+                     ")");
 }
 
 Result<std::optional<ControlMessage>> ControlSocket::receive() {
@@ -159,8 +167,10 @@ Result<std::optional<ControlMessage>> ControlSocket::receive() {
     got = recvmsg(fd_.get(), &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   }
   if (got < 0) {
-    if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return std::optional<ControlMessage>();
-    return unreachable(std::string("control socket: the other side is gone (") + strerror(errno) + ")");
+    if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)
+      return std::optional<ControlMessage>();
+    return unreachable(std::string("control socket: the other side is gone (") + strerror(errno) +
+                       ")");
   }
   ControlMessage message;
   for (cmsghdr* item = CMSG_FIRSTHDR(&header); item != nullptr; item = CMSG_NXTHDR(&header, item)) {
@@ -171,9 +181,10 @@ Result<std::optional<ControlMessage>> ControlSocket::receive() {
   }
   if (got == 0) return unreachable("control socket: the other side has hung up");
   if ((header.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0) {
-    return Status(Code::kInvalidArgument, "control message: wanted at most " + std::to_string(kMaxInlineBytes) +
-                                              " bytes and " + std::to_string(kMaxDescriptors) +
-                                              " descriptors in a packet, got more; pass long texts as a memfd");
+    return Status(Code::kInvalidArgument,
+                  "control message: wanted at most " + std::to_string(kMaxInlineBytes) +
+                      " bytes and " + std::to_string(kMaxDescriptors) +
+                      " descriptors in a packet, got more; pass long texts as a memfd");
   }
   buffer.resize(static_cast<size_t>(got));
   if (buffer[0] == kInMemfd && !message.descriptors.empty()) {
@@ -184,8 +195,9 @@ Result<std::optional<ControlMessage>> ControlSocket::receive() {
   } else if (buffer[0] == kInline) {
     message.text = buffer.substr(1);
   } else {
-    return Status(Code::kInvalidArgument, "control message: wanted a first byte 'i' or 'm', got another; "
-                                          "is the other side an engine or client of ours?");
+    return Status(Code::kInvalidArgument,
+                  "control message: wanted a first byte 'i' or 'm', got another; "
+                  "is the other side an engine or client of ours?");
   }
   return std::optional<ControlMessage>(std::move(message));
 }

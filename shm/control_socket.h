@@ -1,8 +1,8 @@
 // The control socket: SOCK_SEQPACKET messages with descriptors, and the listening side.
 //
 // A message is a text (JSON, see protocol.h) of at most kMaxPayloadBytes and up to kMaxDescriptors
-// descriptors. Texts above kMaxInlineBytes travel as a sealed memfd, which both ends hide. Sockets are
-// non-blocking and close-on-exec; each object belongs to one thread. Never for a poller.
+// descriptors. Texts above kMaxInlineBytes travel as a sealed memfd, which both ends hide. Sockets
+// are non-blocking and close-on-exec; each object belongs to one thread. Never for a poller.
 #pragma once
 
 #include <sys/types.h>
@@ -27,7 +27,7 @@ struct ControlMessage {
 };
 
 struct PeerCredentials {
-  pid_t pid = 0;   // informational: 0 when the peer is in a PID namespace unseen from here
+  pid_t pid = 0;  // informational: 0 when the peer is in a PID namespace unseen from here
   uid_t uid = 0;
   gid_t gid = 0;
 };
@@ -43,8 +43,8 @@ class ControlSocket {
   int fd() const { return fd_.get(); }
   bool valid() const { return fd_.valid(); }
 
-  // Queues the message and sends what the kernel takes now. Descriptors are duplicated by the kernel
-  // when sent: a queued message keeps its own. UNREACHABLE once the other side has hung up,
+  // Queues the message and sends what the kernel takes now. Descriptors are duplicated by the
+  // kernel when sent: a queued message keeps its own. UNREACHABLE once the other side has hung up,
   // NO_RESOURCES when it does not read and `kMaxQueued` messages wait.
   Status send(std::string text, std::vector<UniqueFd> descriptors = {});
 
@@ -52,8 +52,8 @@ class ControlSocket {
   Status flush();
   bool wants_write() const { return !queue_.empty(); }
 
-  // The next message; nullopt when none is there now; UNREACHABLE after hang-up; INVALID_ARGUMENT for a
-  // message that breaks the limits above (the connection should be closed then).
+  // The next message; nullopt when none is there now; UNREACHABLE after hang-up; INVALID_ARGUMENT
+  // for a message that breaks the limits above (the connection should be closed then).
   Result<std::optional<ControlMessage>> receive();
 
   Result<PeerCredentials> peer() const;
@@ -67,8 +67,8 @@ class ControlSocket {
   std::deque<ControlMessage> queue_;
 };
 
-// Binds and listens at `path` (at most 107 bytes) with the given file mode; an existing socket file is
-// replaced, so hold the engine lock first.
+// Binds and listens at `path` (at most 107 bytes) with the given file mode; an existing socket file
+// is replaced, so hold the engine lock first.
 Result<UniqueFd> listen_control(const std::string& path, mode_t mode);
 
 // The next connection; nullopt when none waits.

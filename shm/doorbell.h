@@ -1,11 +1,11 @@
 // Wake-ups between two processes of which either may sleep: a Dekker pair on both sides.
 //
-//   waker:   publish work (release) -> fence(seq_cst) -> read the sleeper's word -> ring if it sleeps
-//   sleeper: store own word -> fence(seq_cst) -> look for work once more -> sleep
-// With release and acquire alone both sides may miss each other (the store can pass the load), so both
-// fences are needed; a stress test hangs without either. Client to engine: the words are
-// EngineWords::doorbell_wanted and an eventfd that the engine watches and never reads. Engine to client:
-// ClientWords::sleeping and a futex on EngineWords::wake, or a byte on a socket pair.
+//   waker:   publish work (release) -> fence(seq_cst) -> read the sleeper's word -> ring if it
+//   sleeps sleeper: store own word -> fence(seq_cst) -> look for work once more -> sleep
+// With release and acquire alone both sides may miss each other (the store can pass the load), so
+// both fences are needed; a stress test hangs without either. Client to engine: the words are
+// EngineWords::doorbell_wanted and an eventfd that the engine watches and never reads. Engine to
+// client: ClientWords::sleeping and a futex on EngineWords::wake, or a byte on a socket pair.
 #pragma once
 
 #include <atomic>
@@ -19,7 +19,8 @@ namespace wherry::shm {
 // Sleeper: call after storing the own word, before the last look for work.
 // Waker: call after publishing, before reading the sleeper's word.
 inline void doorbell_fence() {
-  // seq_cst: orders the store before it against the load after it, which release and acquire do not.
+  // seq_cst: orders the store before it against the load after it, which release and acquire do
+  // not.
   std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
@@ -35,8 +36,8 @@ inline bool wants_wake(uint32_t sleeping, uint32_t wake) {
   return (sleeping & 3) != 0 && (sleeping >> 2) == (wake << 2 >> 2);
 }
 
-// Wakes every waiter on the word. The result is ignored: whatever a client has done to the word is its
-// own affair. A system call.
+// Wakes every waiter on the word. The result is ignored: whatever a client has done to the word is
+// its own affair. A system call.
 void futex_wake(const std::atomic<uint32_t>& word);
 
 // Sleeps until the word differs from `expected`, a wake or the timeout; may return early.

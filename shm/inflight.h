@@ -1,7 +1,7 @@
 // The in-flight table: how a client tells NOT_STARTED from ENGINE_GONE after the engine's death.
 //
-// One 64-bit word per request slot of the engine, holding the request id, 0 = none. It lies in e2c, so it
-// outlives the engine. The engine's order per request, each step a release store:
+// One 64-bit word per request slot of the engine, holding the request id, 0 = none. It lies in e2c,
+// so it outlives the engine. The engine's order per request, each step a release store:
 //   mark -> the first run is handed to the transport -> the completion is published -> clear
 // After the engine's death: completion present = its outcome; else word present = ENGINE_GONE; else
 // NOT_STARTED. InflightWriter belongs to the poller, the reader to the channel's thread.
@@ -29,7 +29,8 @@ class InflightWriter {
 class InflightReader {
  public:
   InflightReader() = default;
-  InflightReader(const std::atomic<uint64_t>* words, uint32_t count) : words_(words), count_(count) {}
+  InflightReader(const std::atomic<uint64_t>* words, uint32_t count)
+      : words_(words), count_(count) {}
 
   // Only meaningful once the engine is known to be dead (its pidfd is readable).
   bool contains(uint64_t request_id) const {

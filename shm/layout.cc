@@ -6,7 +6,9 @@
 namespace wherry::shm {
 namespace {
 
-constexpr uint64_t round_up(uint64_t value, uint64_t unit) { return (value + unit - 1) / unit * unit; }
+constexpr uint64_t round_up(uint64_t value, uint64_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
 
 bool bad_ring(uint32_t slots) {
   return !std::has_single_bit(slots) || slots < kMinRingSlots || slots > kMaxRingSlots;
@@ -16,10 +18,10 @@ bool bad_ring(uint32_t slots) {
 
 Status check_sizes(const ChannelSizes& sizes) {
   const auto refuse = [](const char* what, uint32_t got) {
-    return Status(Code::kInvalidArgument,
-                  std::string(what) + ": wanted a power of two from " + std::to_string(kMinRingSlots) +
-                      " to " + std::to_string(kMaxRingSlots) + ", got " + std::to_string(got) +
-                      "; choose one of these");
+    return Status(Code::kInvalidArgument, std::string(what) + ": wanted a power of two from " +
+                                              std::to_string(kMinRingSlots) + " to " +
+                                              std::to_string(kMaxRingSlots) + ", got " +
+                                              std::to_string(got) + "; choose one of these");
   };
   if (bad_ring(sizes.submission_slots)) return refuse("submission slots", sizes.submission_slots);
   if (sizes.notification_slots != 0 && bad_ring(sizes.notification_slots)) {

@@ -1,39 +1,47 @@
 // The control protocol: every message of the Unix socket, with its fields and descriptors.
 //
-// Texts are JSON objects {"type", "version", "id", ...}. `id` is chosen by the sender of a request; each
-// request is answered exactly once by {"type": "reply", "version", "id", "ok": true, ...} or
-// {..., "ok": false, "code": "<CODE NAME>", "message": "<text>"}. Unknown types and keys get such an
-// answer too, naming them. Handles, sessions and incarnations are JSON unsigned integers of 64 bits.
-// Only the names are here; encoding and decoding is where the message is used.
-// Values: kind, inner_order, dtype and tier are the numbers of shm/geometry.h; a geometry has the eight
-// members of Geometry as keys; a state is the text of engine_state_name; a transport's level is a number.
-// Of open_channel, absent slot counts mean the engine's defaults. limits has the keys of ClientLimits.
+// Texts are JSON objects {"type", "version", "id", ...}. `id` is chosen by the sender of a request;
+// each request is answered exactly once by {"type": "reply", "version", "id", "ok": true, ...} or
+// {..., "ok": false, "code": "<CODE NAME>", "message": "<text>"}. Unknown types and keys get such
+// an answer too, naming them. Handles, sessions and incarnations are JSON unsigned integers of 64
+// bits. Only the names are here; encoding and decoding is where the message is used. Values: kind,
+// inner_order, dtype and tier are the numbers of shm/geometry.h; a geometry has the eight members
+// of Geometry as keys; a state is the text of engine_state_name; a transport's level is a number.
+// Of open_channel, absent slot counts mean the engine's defaults. limits has the keys of
+// ClientLimits.
 //
 // Client to engine                                   descriptors      answer
-//   hello       protocol_min, protocol_max,          pidfd of itself  protocol, engine, engine_incarnation,
-//               layout_major, layout_minor,                           session, incarnation, features, state,
-//               features, instance, rank, pid,                        limits {...}, pollers, clock_offset_ns;
-//               clock_ns                                              descriptor: pidfd of the engine
-//   open_channel       submission_slots,             -                channel; descriptors: c2e, e2c, eventfd
+//   hello       protocol_min, protocol_max,          pidfd of itself  protocol, engine,
+//   engine_incarnation,
+//               layout_major, layout_minor,                           session, incarnation,
+//               features, state, features, instance, rank, pid,                        limits
+//               {...}, pollers, clock_offset_ns; clock_ns descriptor: pidfd of the engine
+//   open_channel       submission_slots,             -                channel; descriptors: c2e,
+//   e2c, eventfd
 //                      notification_slots (first channel only, else 0),
-//                      descriptor (bool: wake through one)            (+ one end of a socket pair if asked)
-//   channel_mapped     channel                       -                (engine has sealed c2e and polls it)
-//   close_channel      channel                       -                (after it has drained)
-//   register_region    offset, length                memory fd        handle, writable
-//   free_region        handle                        -                (after its last use; NOT_PERMITTED
-//                                                                      while a layout still needs it)
+//                      descriptor (bool: wake through one)            (+ one end of a socket pair
+//                      if asked)
+//   channel_mapped     channel                       -                (engine has sealed c2e and
+//   polls it) close_channel      channel                       -                (after it has
+//   drained) register_region    offset, length                memory fd        handle, writable
+//   free_region        handle                        -                (after its last use;
+//   NOT_PERMITTED
+//                                                                      while a layout still needs
+//                                                                      it)
 //   register_layout    geometry {...}, parts         -                handle
 //                      [[region, offset, length], ...]
 //   free_layout        handle                        -                (after its last use)
 //   publish            layout, tier, rights          -                -
 //                      ("read" | "read_write"), to ("*" or [instance, ...])
-//   unpublish          layout                        -                (after the last use by others)
-//   find_layout        instance, rank, tier,         -                handle, geometry {...}, parts [length, ...],
+//   unpublish          layout                        -                (after the last use by
+//   others) find_layout        instance, rank, tier,         -                handle, geometry
+//   {...}, parts [length, ...],
 //                      timeout_ms                                     rights, incarnation
 //                      (waits that long until it is published)
 //   find_client        instance, rank                -                handle, incarnation
 //   release_found      handle                        -                -
-//   transports         -                             -                transports [{name, level, available,
+//   transports         -                             -                transports [{name, level,
+//   available,
 //                                                                      reason, info}]
 //   detach             -                             -                - (then the engine hangs up)
 // Administration, instead of hello, by the engine's owner or root
@@ -49,9 +57,9 @@
 
 namespace wherry::shm::protocol {
 
-inline constexpr uint32_t kVersion = 1;      // newest spoken
-inline constexpr uint32_t kMinVersion = 1;   // oldest spoken
+inline constexpr uint32_t kVersion = 1;     // newest spoken
+inline constexpr uint32_t kMinVersion = 1;  // oldest spoken
 
-inline constexpr uint32_t kMaxInstanceBytes = 64;   // [A-Za-z0-9._-]
+inline constexpr uint32_t kMaxInstanceBytes = 64;  // [A-Za-z0-9._-]
 
 }  // namespace wherry::shm::protocol

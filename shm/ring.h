@@ -1,11 +1,12 @@
 // The SPSC ring of 64-byte slots: one process writes records, one reads them.
 //
-// RecordWriter and RecordReader are views over slots that lie in shared memory; positions are private.
-// A record becomes visible as a whole: extension slots are written first, the head's payload next and
-// the head's sequence word (position + 1) last, with release. So a writer killed at any instruction
-// leaves nothing half published, and the reader compares one word for equality and needs no cursor of
-// the other side. How much may be written is the caller's business (space and credits are counted by
-// whoever owns the writer). Each object belongs to one thread; nothing here blocks or fails.
+// RecordWriter and RecordReader are views over slots that lie in shared memory; positions are
+// private. A record becomes visible as a whole: extension slots are written first, the head's
+// payload next and the head's sequence word (position + 1) last, with release. So a writer killed
+// at any instruction leaves nothing half published, and the reader compares one word for equality
+// and needs no cursor of the other side. How much may be written is the caller's business (space
+// and credits are counted by whoever owns the writer). Each object belongs to one thread; nothing
+// here blocks or fails.
 #pragma once
 
 #include <cstddef>

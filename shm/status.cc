@@ -7,12 +7,12 @@ namespace wherry {
 namespace {
 
 constexpr std::array<std::string_view, kCodeCount> kNames = {
-    "OK",          "INVALID_ARGUMENT", "OUT_OF_RANGE",     "OVERLAP",        "INCOMPATIBLE_LAYOUT",
-    "STALE",       "UNKNOWN_INSTANCE", "ALREADY_EXISTS",   "NOT_PERMITTED",  "UNSUPPORTED",
-    "NO_TRANSPORT", "UNREACHABLE",     "TIMED_OUT",        "CANCELLED",      "REMOTE_ACCESS",
-    "TRANSPORT",   "STORAGE",          "CHECKSUM",         "MEMORY_FAULT",   "NO_RESOURCES",
-    "RING_FULL",   "NO_CREDIT",        "BOX_FULL",         "DRAINING",       "VERSION_MISMATCH",
-    "ABORTED",     "NOT_STARTED",      "ENGINE_GONE",      "INTERNAL",
+    "OK",           "INVALID_ARGUMENT", "OUT_OF_RANGE",   "OVERLAP",       "INCOMPATIBLE_LAYOUT",
+    "STALE",        "UNKNOWN_INSTANCE", "ALREADY_EXISTS", "NOT_PERMITTED", "UNSUPPORTED",
+    "NO_TRANSPORT", "UNREACHABLE",      "TIMED_OUT",      "CANCELLED",     "REMOTE_ACCESS",
+    "TRANSPORT",    "STORAGE",          "CHECKSUM",       "MEMORY_FAULT",  "NO_RESOURCES",
+    "RING_FULL",    "NO_CREDIT",        "BOX_FULL",       "DRAINING",      "VERSION_MISMATCH",
+    "ABORTED",      "NOT_STARTED",      "ENGINE_GONE",    "INTERNAL",
 };
 
 }  // namespace
@@ -41,7 +41,8 @@ Status Status::with_context(std::string_view context) const {
 }
 
 Status errno_status(Code code, std::string_view what, int error) {
-  return {code, std::string(what) + ": " + strerror(error) + " (errno " + std::to_string(error) + ")"};
+  return {code,
+          std::string(what) + ": " + strerror(error) + " (errno " + std::to_string(error) + ")"};
 }
 
 }  // namespace wherry

@@ -1,8 +1,8 @@
 // The words beside the rings: what client and engine tell each other without a message.
 //
-// ClientWords lie in c2e (the client writes, the engine reads), EngineWords in e2c (the engine's poller
-// writes, the client reads). Words of different writers, and words that change at different times, sit
-// 128 bytes apart: two lines, because the adjacent-line prefetcher pulls pairs.
+// ClientWords lie in c2e (the client writes, the engine reads), EngineWords in e2c (the engine's
+// poller writes, the client reads). Words of different writers, and words that change at different
+// times, sit 128 bytes apart: two lines, because the adjacent-line prefetcher pulls pairs.
 #pragma once
 
 #include <atomic>
@@ -17,8 +17,8 @@ inline constexpr size_t kWordSpacing = 128;
 inline constexpr uint32_t kCancelSlots = 64;
 
 struct ClientWords {
-  // Completion ring position up to which the client has reaped. Stored (release) before a record that
-  // spends the credits so freed is published.
+  // Completion ring position up to which the client has reaped. Stored (release) before a record
+  // that spends the credits so freed is published.
   alignas(kWordSpacing) std::atomic<uint64_t> reap_cursor;
   // 1 while the client sleeps on the futex word or its descriptor.
   alignas(kWordSpacing) std::atomic<uint32_t> sleeping;
@@ -34,7 +34,7 @@ static_assert(offsetof(ClientWords, sleeping) == 128 && offsetof(ClientWords, ca
 static_assert(offsetof(ClientWords, cancel_ids) == 512 && sizeof(ClientWords) == 1152);
 
 enum class ChannelState : uint32_t {
-  kOpening = 0,   // not polled yet
+  kOpening = 0,  // not polled yet
   kActive = 1,
   kDraining = 2,  // the engine takes no new requests
   kClosed = 3,    // the session ended: what is not completed by now will not be
@@ -47,7 +47,7 @@ struct EngineWords {
   alignas(kWordSpacing) std::atomic<uint32_t> doorbell_wanted;
   // Counts up when the client is to be woken; the client futex-waits on it.
   alignas(kWordSpacing) std::atomic<uint32_t> wake;
-  alignas(kWordSpacing) std::atomic<uint32_t> state;   // ChannelState
+  alignas(kWordSpacing) std::atomic<uint32_t> state;  // ChannelState
   // Cancel ring position up to which the engine has read.
   alignas(kWordSpacing) std::atomic<uint64_t> cancel_head;
   // Completion ring tail, for stats only.

@@ -65,7 +65,10 @@ part decode --tokens "$tokens" "${corrupt[@]}"
 part check --prompt "$prompt"
 part prefill --prompt "$prompt"
 outcome=0
-for pid in "${parts[@]}"; do wait "$pid" || outcome=1; done
+for _ in "${parts[@]}"; do
+  # One that failed leaves the others waiting for it.
+  wait -n "${parts[@]}" || { outcome=1; kill "${parts[@]}" 2>/dev/null || true; }
+done
 parts=()
 
 step "wherry-stat"

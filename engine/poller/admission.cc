@@ -19,7 +19,8 @@ uint64_t engine_time(uint64_t client_ns, int64_t clock_offset_ns) {
 
 uint32_t PollerImpl::admit_records(Channel* channel) {
   uint32_t admitted = 0;
-  while (admitted < kRecordsPerVisit && channel->state == Channel::State::kActive && channel->submissions.ready()) {
+  while (admitted < kRecordsPerVisit && channel->state == Channel::State::kActive &&
+         channel->submissions.ready()) {
     if (const char* violation = admit(channel); violation != nullptr) {
       violate(channel, violation);
       break;
@@ -50,8 +51,9 @@ const char* PollerImpl::admit(Channel* channel) {
   request->notification_bytes = head.notification_bytes;
   request->admitted_ns = now_;
   request->start_ns = now_;
-  request->deadline_ns = head.deadline_ns == 0 ? now_ + options.default_deadline_ns
-                                               : engine_time(head.deadline_ns, channel->spec->clock_offset_ns);
+  request->deadline_ns = head.deadline_ns == 0
+                             ? now_ + options.default_deadline_ns
+                             : engine_time(head.deadline_ns, channel->spec->clock_offset_ns);
 
   // Copy everything out before any of it is looked at.
   shm::RangeEntry range{};
@@ -66,13 +68,15 @@ const char* PollerImpl::admit(Channel* channel) {
     uint32_t last = kNone;
     for (uint32_t i = 0; i < slots; ++i) {
       const uint32_t chunk = channel->chunks.take();
-      channel->submissions.copy_extension(extension++, channel->chunks[chunk].payload.data(), shm::kPayloadBytes);
+      channel->submissions.copy_extension(extension++, channel->chunks[chunk].payload.data(),
+                                          shm::kPayloadBytes);
       (last == kNone ? first : channel->chunks[last].next) = chunk;
       last = chunk;
     }
     return first;
   };
-  if (request->op == shm::Op::kTransfer) request->first_chunk = copy_chain(shm::record_slots(head.pair_count, 0) - 1);
+  if (request->op == shm::Op::kTransfer)
+    request->first_chunk = copy_chain(shm::record_slots(head.pair_count, 0) - 1);
   request->notification_chunk = copy_chain(head.slot_count - 1 - extension);
   channel->submissions.consume(head.slot_count);
 
@@ -87,14 +91,19 @@ const char* PollerImpl::admit(Channel* channel) {
   if (draining_) {
     verdict.code = Code::kDraining;
   } else {
-    // Read once: the table stays whole until the end of this turn, whatever control publishes meanwhile.
+    // Read once: the table stays whole until the end of this turn, whatever control publishes
+    // meanwhile.
     const ClientTable& table = *channel->spec->session->table.load(std::memory_order_acquire);
     switch (request->op) {
       case shm::Op::kTransfer:
         verdict = validate_transfer(*request, head, table, channel->chunks, plans_, scratch_);
         break;
-      case shm::Op::kRange: verdict = validate_range(*request, head, range, table); break;
-      case shm::Op::kNotify: verdict = validate_notify(*request, head, table); break;
+      case shm::Op::kRange:
+        verdict = validate_range(*request, head, range, table);
+        break;
+      case shm::Op::kNotify:
+        verdict = validate_notify(*request, head, table);
+        break;
     }
   }
   if (verdict.code == Code::kOk) verdict.code = choose_transport(request, head.required_transport);

@@ -7,8 +7,10 @@ Channel::Channel(ChannelSpec* channel_spec)
       client(spec->c2e.at<const shm::ClientWords>(spec->c2e_header.words_offset)),
       words(spec->e2c.at<shm::EngineWords>(spec->e2c_header.words_offset)),
       counters(spec->e2c.at<shm::ChannelCounters>(spec->e2c_header.counters_offset)),
-      submissions(spec->c2e.at<const shm::Slot>(spec->c2e_header.submission_offset), spec->sizes.submission_slots),
-      completions(spec->e2c.at<shm::Slot>(spec->e2c_header.completion_offset), spec->sizes.completion_slots()),
+      submissions(spec->c2e.at<const shm::Slot>(spec->c2e_header.submission_offset),
+                  spec->sizes.submission_slots),
+      completions(spec->e2c.at<shm::Slot>(spec->e2c_header.completion_offset),
+                  spec->sizes.completion_slots()),
       inflight(spec->e2c.at<std::atomic<uint64_t>>(spec->e2c_header.inflight_offset)),
       requests(spec->sizes.completion_slots()),
       chunks(spec->sizes.completion_slots()) {
@@ -92,9 +94,10 @@ uint64_t Channel::take_cancel(const char** violation) {
     *violation = "cancel tail outside its ring";
     return 0;
   }
-  const uint64_t id = client->cancel_ids[cancel_head_ % shm::kCancelSlots].load(std::memory_order_relaxed);
+  const uint64_t id =
+      client->cancel_ids[cancel_head_ % shm::kCancelSlots].load(std::memory_order_relaxed);
   const bool unread = id > submissions.position();
-  if (unread && submissions.ready()) return 0;   // comes up in one of the next turns
+  if (unread && submissions.ready()) return 0;  // comes up in one of the next turns
   ++cancel_head_;
   words->cancel_head.store(cancel_head_, std::memory_order_release);
   return unread ? 0 : id;

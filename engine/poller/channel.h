@@ -1,7 +1,7 @@
 // Channel: a poller's private state of one channel, around the words and rings in shared memory.
 //
-// Constructed on the control thread (it allocates the pools), then used by the poller's thread only.
-// Positions, credits and counts live here, never in memory that the client can write.
+// Constructed on the control thread (it allocates the pools), then used by the poller's thread
+// only. Positions, credits and counts live here, never in memory that the client can write.
 #pragma once
 
 #include <atomic>
@@ -30,7 +30,7 @@ class Channel {
   shm::ChannelCounters* const counters;
   shm::RecordReader submissions;
   shm::RecordWriter completions;
-  shm::RecordWriter notifications;   // only where sizes.notification_slots is not 0
+  shm::RecordWriter notifications;  // only where sizes.notification_slots is not 0
   shm::InflightWriter inflight;
 
   // Pools. `requests` and the chunks never run dry while credits hold.
@@ -39,21 +39,21 @@ class Channel {
   Deadlines deadlines;
 
   State state = State::kActive;
-  uint32_t slot = 0;                 // index in the poller's table
+  uint32_t slot = 0;  // index in the poller's table
   Flow* flow = nullptr;
-  uint32_t live = 0;                 // requests accepted and not completed
-  uint32_t quiet_turns = 0;          // turns without a record: idle channels are looked at less often
+  uint32_t live = 0;         // requests accepted and not completed
+  uint32_t quiet_turns = 0;  // turns without a record: idle channels are looked at less often
   bool active = true;
-  bool dirty = false;                // something was published for the client in this turn
+  bool dirty = false;  // something was published for the client in this turn
   bool reported_fault = false;
   Code close_code = Code::kAborted;
-  uint32_t wake_count = 0;           // private copy of words->wake
+  uint32_t wake_count = 0;  // private copy of words->wake
 
   Request* take_request();
   void give_back(Request* request);
 
-  // Whether the record's slots are covered by credits; re-reads the client's reap cursor only when its
-  // own count falls short. False with *violation set when the cursor is impossible.
+  // Whether the record's slots are covered by credits; re-reads the client's reap cursor only when
+  // its own count falls short. False with *violation set when the cursor is impossible.
   bool take_credits(uint32_t slots, const char** violation);
   // After a completion of `used` slots for a record of `taken`.
   void settle_credits(uint32_t taken, uint32_t used) {
@@ -65,18 +65,22 @@ class Channel {
   // when `now`. True when so much became free that a client waiting for space should hear of it.
   bool publish_head(bool now);
 
-  // Free slots of the notification ring. False with *violation set when the client's cursor is impossible.
+  // Free slots of the notification ring. False with *violation set when the client's cursor is
+  // impossible.
   bool notification_room(uint32_t slots, const char** violation);
 
-  bool cancel_waiting() const { return client->cancel_tail.load(std::memory_order_acquire) != cancel_head_; }
+  bool cancel_waiting() const {
+    return client->cancel_tail.load(std::memory_order_acquire) != cancel_head_;
+  }
 
-  // The id of a request the client wants cancelled, once its record has been read; 0 when there is none.
+  // The id of a request the client wants cancelled, once its record has been read; 0 when there is
+  // none.
   uint64_t take_cancel(const char** violation);
 
  private:
   Request* free_ = nullptr;
   uint64_t inflight_slots_ = 0;
-  uint64_t unreaped_end_ = 0;        // completion ring position, counted here
+  uint64_t unreaped_end_ = 0;  // completion ring position, counted here
   uint64_t reap_seen_ = 0;
   uint64_t head_published_ = 0;
   uint64_t notification_cursor_seen_ = 0;

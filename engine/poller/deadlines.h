@@ -1,7 +1,7 @@
 // Deadlines: the requests in flight of one poller, soonest first.
 //
-// An indexed binary heap whose capacity is reserved when channels are added; push, remove and the look
-// at the first are all a poller does. Poller thread only, except reserve().
+// An indexed binary heap whose capacity is reserved when channels are added; push, remove and the
+// look at the first are all a poller does. Poller thread only, except reserve().
 #pragma once
 
 #include <cstdint>
@@ -60,7 +60,8 @@ class Deadlines {
     for (;;) {
       uint32_t child = 2 * index + 1;
       if (child >= heap_.size()) break;
-      if (child + 1 < heap_.size() && heap_[child + 1]->deadline_ns < heap_[child]->deadline_ns) ++child;
+      if (child + 1 < heap_.size() && heap_[child + 1]->deadline_ns < heap_[child]->deadline_ns)
+        ++child;
       if (request->deadline_ns <= heap_[child]->deadline_ns) break;
       put(index, heap_[child]);
       index = child;

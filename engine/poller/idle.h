@@ -1,7 +1,8 @@
 // Idle strategies: what a poller does when a turn found no work.
 //
 // busy      pauses and looks again, for ever: claims its core.
-// adaptive  spins for a budget, then sleeps on every wake-up source; the budget halves when a spin ended
+// adaptive  spins for a budget, then sleeps on every wake-up source; the budget halves when a spin
+// ended
 //           in a sleep all the same, and is restored when spinning caught work.
 // sleep     sleeps at once: test machines, laptops.
 // external  somebody else calls poll_once(): deterministic tests.
@@ -24,14 +25,16 @@ inline std::string_view idle_strategy_name(IdleStrategy idle) {
 
 inline std::optional<IdleStrategy> idle_strategy_from_name(std::string_view name) {
   for (uint8_t i = 0; i < 4; ++i) {
-    if (name == idle_strategy_name(static_cast<IdleStrategy>(i))) return static_cast<IdleStrategy>(i);
+    if (name == idle_strategy_name(static_cast<IdleStrategy>(i)))
+      return static_cast<IdleStrategy>(i);
   }
   return std::nullopt;
 }
 
 class IdlePolicy {
  public:
-  IdlePolicy(IdleStrategy strategy, uint64_t spin_ns) : strategy_(strategy), full_ns_(spin_ns), budget_ns_(spin_ns) {}
+  IdlePolicy(IdleStrategy strategy, uint64_t spin_ns)
+      : strategy_(strategy), full_ns_(spin_ns), budget_ns_(spin_ns) {}
 
   // After a turn with work.
   void worked(uint64_t now_ns) {
@@ -57,7 +60,7 @@ class IdlePolicy {
   uint64_t budget_ns() const { return budget_ns_; }
 
  private:
-  static constexpr uint64_t kFloor = 16;   // the budget never falls below a sixteenth
+  static constexpr uint64_t kFloor = 16;  // the budget never falls below a sixteenth
 
   IdleStrategy strategy_;
   uint64_t full_ns_;

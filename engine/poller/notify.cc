@@ -14,7 +14,8 @@ void PollerImpl::notify(Request* request) {
   const View* view = request->destination;
   if (request->op != shm::Op::kNotify && view->owner.get() == self) view = request->source;
   SessionShared* target = view->owner.get();
-  if (request->op != shm::Op::kNotify && target == self) return notify_answered(request, Code::kInvalidArgument);
+  if (request->op != shm::Op::kNotify && target == self)
+    return notify_answered(request, Code::kInvalidArgument);
   const uint32_t poller = target->notify_poller.load(std::memory_order_acquire);
   if (poller == kNoPoller) return notify_answered(request, Code::kUnknownInstance);
 
@@ -22,7 +23,8 @@ void PollerImpl::notify(Request* request) {
   PostedNotification posted;
   posted.sender_session = self->session;
   posted.target_session = target->session;
-  posted.sequence = channel->spec->session->notifications_sent.fetch_add(1, std::memory_order_relaxed) + 1;
+  posted.sequence =
+      channel->spec->session->notifications_sent.fetch_add(1, std::memory_order_relaxed) + 1;
   posted.request_id = request->id;
   posted.sender_poller = options.index;
   posted.request = id_of(*request);
@@ -32,7 +34,8 @@ void PollerImpl::notify(Request* request) {
   std::memcpy(posted.bytes.data(), channel->spec->instance.data(), posted.name_bytes);
   std::byte* out = posted.bytes.data() + posted.name_bytes;
   uint32_t left = request->notification_bytes;
-  for (uint32_t chunk = request->notification_chunk; left != 0; chunk = channel->chunks[chunk].next) {
+  for (uint32_t chunk = request->notification_chunk; left != 0;
+       chunk = channel->chunks[chunk].next) {
     const uint32_t part = std::min(left, shm::kPayloadBytes);
     std::memcpy(out, channel->chunks[chunk].payload.data(), part);
     out += part;
@@ -46,7 +49,8 @@ void PollerImpl::notify(Request* request) {
 
 void PollerImpl::send_to(uint32_t poller, const PostedNotification& posted) {
   PollerImpl* other = siblings[poller];
-  // There is room: at most kInboxSlots notifications of ours, and as many answers, are on their way.
+  // There is room: at most kInboxSlots notifications of ours, and as many answers, are on their
+  // way.
   other->inbox->try_enqueue(*outboxes[poller], posted);
   other->inbox_sent.fetch_add(1, std::memory_order_release);
   other->wake_if_asleep();
@@ -80,7 +84,8 @@ Code PollerImpl::deliver(const PostedNotification& posted) {
   }
   for (uint32_t i = 0; i + 1 < slots; ++i) {
     const uint32_t at = i * shm::kPayloadBytes;
-    channel->notifications.put_extension(i, posted.bytes.data() + at, std::min(bytes - at, shm::kPayloadBytes));
+    channel->notifications.put_extension(i, posted.bytes.data() + at,
+                                         std::min(bytes - at, shm::kPayloadBytes));
   }
   shm::NotificationHead head{};
   head.sequence = posted.sequence;

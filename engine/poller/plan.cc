@@ -8,10 +8,14 @@ using PartAxis = SideStrides::PartAxis;
 SideStrides strides_of(const Geometry& g) {
   const uint64_t r = g.region_bytes();
   switch (g.kind) {
-    case LayoutKind::kFullyContiguous: return {g.block_bytes(), g.layer_bytes(), r, PartAxis::kNone};
-    case LayoutKind::kLayerSeparateBlockFirst: return {g.layer_bytes(), 0, r, PartAxis::kLayer};
-    case LayoutKind::kLayerSeparateBlockSecond: return {r, 0, r * g.num_blocks, PartAxis::kLayer};
-    case LayoutKind::kDescriptorList: break;
+    case LayoutKind::kFullyContiguous:
+      return {g.block_bytes(), g.layer_bytes(), r, PartAxis::kNone};
+    case LayoutKind::kLayerSeparateBlockFirst:
+      return {g.layer_bytes(), 0, r, PartAxis::kLayer};
+    case LayoutKind::kLayerSeparateBlockSecond:
+      return {r, 0, r * g.num_blocks, PartAxis::kLayer};
+    case LayoutKind::kDescriptorList:
+      break;
   }
   return {0, g.layer_bytes(), r, PartAxis::kBlock};
 }
@@ -21,7 +25,8 @@ bool outers_touch(const SideStrides& side, const Geometry& g) {
 }
 
 bool layers_touch(const SideStrides& side, const Geometry& g) {
-  return outers_touch(side, g) && side.part_axis != PartAxis::kLayer && side.layer == g.layer_bytes();
+  return outers_touch(side, g) && side.part_axis != PartAxis::kLayer &&
+         side.layer == g.layer_bytes();
 }
 
 bool same_memory(const View& a, const View& b) {
@@ -42,7 +47,8 @@ bool same_memory(const View& a, const View& b) {
 Plan::Overlap overlap_of(const View& source, const View& destination) {
   if (!extents_meet(source, destination)) return Plan::Overlap::kNone;
   // Equal block ids mean equal bytes only where blocks of one view do not share bytes themselves.
-  if (same_memory(source, destination) && !source.overlaps_itself) return Plan::Overlap::kSameBlocks;
+  if (same_memory(source, destination) && !source.overlaps_itself)
+    return Plan::Overlap::kSameBlocks;
   return Plan::Overlap::kExact;
 }
 
@@ -75,9 +81,11 @@ Plan make_plan(const View& source, const View& destination) {
   plan.overlap = overlap_of(source, destination);
   if (g.raw()) {
     plan.unit = Plan::Unit::kEntry;
-  } else if (layers_touch(plan.source, source.geometry) && layers_touch(plan.destination, destination.geometry)) {
+  } else if (layers_touch(plan.source, source.geometry) &&
+             layers_touch(plan.destination, destination.geometry)) {
     plan.unit = Plan::Unit::kBlock;
-  } else if (outers_touch(plan.source, source.geometry) && outers_touch(plan.destination, destination.geometry)) {
+  } else if (outers_touch(plan.source, source.geometry) &&
+             outers_touch(plan.destination, destination.geometry)) {
     plan.unit = Plan::Unit::kLayer;
   }
   return plan;

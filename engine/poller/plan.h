@@ -1,7 +1,7 @@
 // Plans: how blocks of one layout become runs into another, worked out once per pair of layouts.
 //
-// A plan is of fixed size and computed in place on a miss of the poller's cache; nothing is allocated.
-// Poller thread only.
+// A plan is of fixed size and computed in place on a miss of the poller's cache; nothing is
+// allocated. Poller thread only.
 #pragma once
 
 #include <cstdint>
@@ -22,27 +22,31 @@ struct SideStrides {
 };
 
 struct Plan {
-  enum class Unit : uint8_t { kRegion, kLayer, kBlock, kEntry };   // longest run both sides have
-  enum class Overlap : uint8_t { kNone, kSameBlocks, kExact };     // how source may meet destination
+  enum class Unit : uint8_t { kRegion, kLayer, kBlock, kEntry };  // longest run both sides have
+  enum class Overlap : uint8_t { kNone, kSameBlocks, kExact };    // how source may meet destination
 
-  uint64_t source_id = 0;        // View ids; 0 = empty cache entry
+  uint64_t source_id = 0;  // View ids; 0 = empty cache entry
   uint64_t destination_id = 0;
-  Code code = Code::kOk;         // kIncompatibleLayout when the pair does not fit
+  Code code = Code::kOk;  // kIncompatibleLayout when the pair does not fit
   Unit unit = Unit::kRegion;
   Overlap overlap = Overlap::kNone;
   SideStrides source;
   SideStrides destination;
-  uint64_t region_bytes = 0;     // R
+  uint64_t region_bytes = 0;  // R
   uint32_t outer_dim = 0;
   uint32_t num_layers = 0;
 
   // Bytes of one run for `layers` layers (not for kEntry, where the list says).
   uint64_t run_bytes(uint32_t layers) const {
     switch (unit) {
-      case Unit::kRegion: return region_bytes;
-      case Unit::kLayer: return region_bytes * outer_dim;
-      case Unit::kBlock: return region_bytes * outer_dim * layers;
-      case Unit::kEntry: break;
+      case Unit::kRegion:
+        return region_bytes;
+      case Unit::kLayer:
+        return region_bytes * outer_dim;
+      case Unit::kBlock:
+        return region_bytes * outer_dim * layers;
+      case Unit::kEntry:
+        break;
     }
     return 0;
   }
@@ -65,10 +69,11 @@ Plan make_plan(const View& source, const View& destination);
 // Direct-mapped; view ids are never reused, so an entry is never stale.
 class PlanCache {
  public:
-  explicit PlanCache(uint32_t entries = 256) : entries_(entries) {}   // a power of two
+  explicit PlanCache(uint32_t entries = 256) : entries_(entries) {}  // a power of two
 
   const Plan& get(const View& source, const View& destination) {
-    const uint64_t hash = (source.id * 0x9e3779b97f4a7c15u) ^ (destination.id * 0xc2b2ae3d27d4eb4fu);
+    const uint64_t hash =
+        (source.id * 0x9e3779b97f4a7c15u) ^ (destination.id * 0xc2b2ae3d27d4eb4fu);
     Plan& entry = entries_[(hash >> 32) & (entries_.size() - 1)];
     if (entry.source_id == source.id && entry.destination_id == destination.id) {
       ++hits_;

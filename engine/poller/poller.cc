@@ -16,7 +16,7 @@ namespace {
 
 uint64_t monotonic_clock(void* /*context*/) {
   timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);   // vDSO: no system call
+  clock_gettime(CLOCK_MONOTONIC, &now);  // vDSO: no system call
   return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(now.tv_nsec);
 }
 
@@ -25,7 +25,9 @@ long membarrier_call(int command) { return syscall(SYS_membarrier, command, 0, 0
 }  // namespace
 
 PollerImpl::PollerImpl(const PollerOptions& poller_options)
-    : options(poller_options), idle_(poller_options.idle, poller_options.spin_ns), scheduler_(poller_options.quantum_bytes, kMaxChannels) {
+    : options(poller_options),
+      idle_(poller_options.idle, poller_options.spin_ns),
+      scheduler_(poller_options.quantum_bytes, kMaxChannels) {
   if (options.clock == nullptr) options.clock = monotonic_clock;
   channels_.resize(kMaxChannels);
   active_.reserve(kMaxChannels);
@@ -44,7 +46,8 @@ Poller::~Poller() = default;
 Result<std::unique_ptr<Poller>> Poller::create(const PollerOptions& options) {
   auto impl = std::make_unique<PollerImpl>(options);
   impl->epoll.reset(epoll_create1(EPOLL_CLOEXEC));
-  if (!impl->epoll.valid()) return errno_status(Code::kNoResources, "creating a poller's epoll set", errno);
+  if (!impl->epoll.valid())
+    return errno_status(Code::kNoResources, "creating a poller's epoll set", errno);
   Result<shm::UniqueFd> wake = shm::create_eventfd();
   if (!wake.ok()) return wake.status();
   impl->wake_fd = std::move(*wake);
@@ -61,12 +64,14 @@ void Poller::connect(const std::vector<Poller*>& all) {
   for (PollerImpl* impl : impls) {
     impl->siblings = impls;
     // Each sibling may have notifications and answers under way: twice kInboxSlots of them.
-    if (impls.size() > 1) impl->inbox = std::make_unique<Inbox>(2 * kInboxSlots * impls.size(), impls.size(), 0);
+    if (impls.size() > 1)
+      impl->inbox = std::make_unique<Inbox>(2 * kInboxSlots * impls.size(), impls.size(), 0);
   }
   for (PollerImpl* impl : impls) {
     for (PollerImpl* other : impls) {
       const bool self = other == impl || other->inbox == nullptr;
-      impl->outboxes.push_back(self ? nullptr : std::make_unique<moodycamel::ProducerToken>(*other->inbox));
+      impl->outboxes.push_back(self ? nullptr
+                                    : std::make_unique<moodycamel::ProducerToken>(*other->inbox));
     }
   }
 }
@@ -90,15 +95,17 @@ bool Poller::take_report(Report* report) {
 }
 
 uint64_t Poller::begin_grace() {
-  // The barrier makes every thread of the process see what was published before it; without it, a turn
-  // that began just now could still have read the old table, so one turn more is waited for.
+  // The barrier makes every thread of the process see what was published before it; without it, a
+  // turn that began just now could still have read the old table, so one turn more is waited for.
   const bool barrier = impl_->membarrier && membarrier_call(MEMBARRIER_CMD_PRIVATE_EXPEDITED) == 0;
   const uint64_t ticket = impl_->epoch.load(std::memory_order_acquire) + (barrier ? 1 : 2);
   impl_->wake_if_asleep();
   return ticket;
 }
 
-bool Poller::grace_over(uint64_t ticket) const { return impl_->epoch.load(std::memory_order_acquire) >= ticket; }
+bool Poller::grace_over(uint64_t ticket) const {
+  return impl_->epoch.load(std::memory_order_acquire) >= ticket;
+}
 
 void Poller::run() { impl_->run(); }
 uint32_t Poller::poll_once() { return impl_->poll_once(); }

@@ -1,10 +1,10 @@
 // The poller: one data-plane thread's work, a turn at a time.
 //
-// A turn takes commands, copies and checks records of its channels (admission), lets the scheduler post
-// runs to the transports' lanes, polls the lanes, and publishes completions. While awake it makes no
-// system call, takes no lock, allocates nothing and logs nothing.
-// Owner: the engine. "Control thread" below marks what the control thread may call; poll_once() and run()
-// belong to the poller's own thread (with the idle strategy `external`, to whoever drives it).
+// A turn takes commands, copies and checks records of its channels (admission), lets the scheduler
+// post runs to the transports' lanes, polls the lanes, and publishes completions. While awake it
+// makes no system call, takes no lock, allocates nothing and logs nothing. Owner: the engine.
+// "Control thread" below marks what the control thread may call; poll_once() and run() belong to
+// the poller's own thread (with the idle strategy `external`, to whoever drives it).
 #pragma once
 
 #include <atomic>
@@ -28,15 +28,16 @@ struct PollerOptions {
   uint32_t index = 0;
   IdleStrategy idle = IdleStrategy::kAdaptive;
   uint64_t spin_ns = 50'000;
-  uint64_t sleep_bound_ns = 10'000'000;        // 0 = sleeps are not bounded (stress tests only)
+  uint64_t sleep_bound_ns = 10'000'000;  // 0 = sleeps are not bounded (stress tests only)
   uint64_t default_deadline_ns = 30'000'000'000;
-  uint64_t quantum_bytes = 64 * 1024;          // deficit round robin: what a client may move per turn
-  uint64_t streaming_from_bytes = 64 << 20;    // layouts and regions at least this large are copied past the caches
-  ClockFunction clock = nullptr;               // null = CLOCK_MONOTONIC
+  uint64_t quantum_bytes = 64 * 1024;  // deficit round robin: what a client may move per turn
+  uint64_t streaming_from_bytes =
+      64 << 20;  // layouts and regions at least this large are copied past the caches
+  ClockFunction clock = nullptr;  // null = CLOCK_MONOTONIC
   void* clock_context = nullptr;
-  std::vector<Transport*> transports;          // those enabled and started
-  shm::PollerStats* stats = nullptr;           // this poller is the one writer
-  int report_eventfd = -1;                     // rung after a report
+  std::vector<Transport*> transports;  // those enabled and started
+  shm::PollerStats* stats = nullptr;   // this poller is the one writer
+  int report_eventfd = -1;             // rung after a report
 };
 
 class PollerImpl;
@@ -49,8 +50,8 @@ class Poller {
   Poller(const Poller&) = delete;
   Poller& operator=(const Poller&) = delete;
 
-  // Control thread, before any poller runs: lets pollers hand notifications to each other. `all[i]` has
-  // index i.
+  // Control thread, before any poller runs: lets pollers hand notifications to each other. `all[i]`
+  // has index i.
   static void connect(const std::vector<Poller*>& all);
 
   // Control thread. Wakes the poller when it sleeps.
@@ -59,8 +60,9 @@ class Poller {
   // Control thread. The next report, if there is one.
   bool take_report(Report* report);
 
-  // Control thread. A grace period: after publishing a new table, take a ticket; once over() says true,
-  // the poller can no longer hold anything it read from the old one. begin_grace wakes a sleeping poller.
+  // Control thread. A grace period: after publishing a new table, take a ticket; once over() says
+  // true, the poller can no longer hold anything it read from the old one. begin_grace wakes a
+  // sleeping poller.
   uint64_t begin_grace();
   bool grace_over(uint64_t ticket) const;
 

@@ -1,7 +1,7 @@
 // PollerImpl: the poller's state and the steps of its turn. Private to engine/poller.
 //
-// The steps are in files of their own: turn.cc (the turn, commands, sleeping), admission.cc (records in),
-// transfer.cc (runs out, results back, completions) and notify.cc (notifications).
+// The steps are in files of their own: turn.cc (the turn, commands, sleeping), admission.cc
+// (records in), transfer.cc (runs out, results back, completions) and notify.cc (notifications).
 #pragma once
 
 #include <concurrentqueue/concurrentqueue.h>
@@ -23,17 +23,17 @@
 
 namespace wherry::engine {
 
-inline constexpr uint32_t kMaxChannels = 4096;          // of one poller
-inline constexpr uint32_t kRequestBits = 17;            // request slot in a run's `request`
-inline constexpr uint32_t kRecordsPerVisit = 16;        // records of one channel a turn
-inline constexpr uint32_t kQuietTurns = 2000;           // without a record: the channel is idle
+inline constexpr uint32_t kMaxChannels = 4096;    // of one poller
+inline constexpr uint32_t kRequestBits = 17;      // request slot in a run's `request`
+inline constexpr uint32_t kRecordsPerVisit = 16;  // records of one channel a turn
+inline constexpr uint32_t kQuietTurns = 2000;     // without a record: the channel is idle
 inline constexpr uint32_t kRunsPerPost = 32;
 inline constexpr uint32_t kResultsPerPoll = 32;
-inline constexpr uint32_t kInboxSlots = 32;             // notifications on their way to one sibling
+inline constexpr uint32_t kInboxSlots = 32;  // notifications on their way to one sibling
 
 struct InternalCommand {
   Command command;
-  Channel* channel = nullptr;   // kAddChannel: made by the control thread
+  Channel* channel = nullptr;  // kAddChannel: made by the control thread
 };
 
 using Inbox = moodycamel::ConcurrentQueue<PostedNotification>;
@@ -51,8 +51,8 @@ class PollerImpl {
 
   PollerOptions options;
   shm::UniqueFd epoll;
-  shm::UniqueFd wake_fd;                          // eventfd, watched edge-triggered, never read
-  std::atomic<uint64_t> epoch{1};                 // turns begun
+  shm::UniqueFd wake_fd;           // eventfd, watched edge-triggered, never read
+  std::atomic<uint64_t> epoch{1};  // turns begun
   std::atomic<uint32_t> asleep{0};
   bool membarrier = false;
 
@@ -64,9 +64,9 @@ class PollerImpl {
   moodycamel::ConcurrentQueue<Report> reports{16384};
   moodycamel::ProducerToken report_token{reports};
 
-  std::vector<PollerImpl*> siblings;              // all pollers, by index; fixed before any runs
-  std::unique_ptr<Inbox> inbox;                   // null where there is only one poller
-  std::vector<std::unique_ptr<moodycamel::ProducerToken>> outboxes;   // into each sibling's inbox
+  std::vector<PollerImpl*> siblings;  // all pollers, by index; fixed before any runs
+  std::unique_ptr<Inbox> inbox;       // null where there is only one poller
+  std::vector<std::unique_ptr<moodycamel::ProducerToken>> outboxes;  // into each sibling's inbox
   std::atomic<uint64_t> inbox_sent{0};
 
  private:
@@ -118,7 +118,9 @@ class PollerImpl {
   bool touched_broken_memory(const Request& request) const;
   void hold_views(const Request& request, int change);
   Request* request_of(uint32_t id) const;
-  uint32_t id_of(const Request& request) const { return request.channel->slot << kRequestBits | request.slot; }
+  uint32_t id_of(const Request& request) const {
+    return request.channel->slot << kRequestBits | request.slot;
+  }
 
   // --- notify.cc
   void notify(Request* request);
@@ -136,16 +138,16 @@ class PollerImpl {
   ValidationScratch scratch_;
   Scheduler scheduler_;
   LaneSlot lanes_[kTransportIds];
-  std::vector<Channel*> channels_;        // by slot; null = free
-  std::vector<Channel*> active_;          // looked at every turn
-  std::vector<Channel*> idle_channels_;   // one of them looked at a turn
-  std::vector<Channel*> dirty_;           // to be told of news at the end of the turn
+  std::vector<Channel*> channels_;       // by slot; null = free
+  std::vector<Channel*> active_;         // looked at every turn
+  std::vector<Channel*> idle_channels_;  // one of them looked at a turn
+  std::vector<Channel*> dirty_;          // to be told of news at the end of the turn
   std::vector<Report> pending_reports_;
   size_t next_idle_ = 0;
   uint64_t commands_taken_ = 0;
   uint64_t inbox_taken_ = 0;
   std::array<uint32_t, kMaxPollers> notifies_out_{};
-  uint64_t live_ = 0;                     // requests of all channels
+  uint64_t live_ = 0;  // requests of all channels
   bool draining_ = false;
   bool idle_reported_ = false;
   bool stopping_ = false;

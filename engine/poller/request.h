@@ -1,7 +1,7 @@
 // Request: a record once admitted, and the pools it lives in.
 //
-// Each channel has as many requests and pair chunks as its completion ring has slots: credits bound the
-// number in flight, so the pools never run dry. Everything here belongs to the poller's thread.
+// Each channel has as many requests and pair chunks as its completion ring has slots: credits bound
+// the number in flight, so the pools never run dry. Everything here belongs to the poller's thread.
 #pragma once
 
 #include <cstdint>
@@ -26,17 +26,17 @@ struct PairChunk {
 };
 static_assert(sizeof(PairChunk) == 64);
 
-// Where the generation of runs stands. For block transfers a group is one pair, or several pairs whose
-// blocks are neighbours on both sides, moved together.
+// Where the generation of runs stands. For block transfers a group is one pair, or several pairs
+// whose blocks are neighbours on both sides, moved together.
 struct RunCursor {
-  uint32_t next_pair = 0;       // first pair not yet in a group
-  uint32_t chunk = kNone;       // chunk that holds next_pair
+  uint32_t next_pair = 0;  // first pair not yet in a group
+  uint32_t chunk = kNone;  // chunk that holds next_pair
   uint32_t group_first = 0;
-  uint32_t group_count = 0;     // 0: no group loaded
-  shm::BlockPair group{};       // its first pair
+  uint32_t group_count = 0;  // 0: no group loaded
+  shm::BlockPair group{};    // its first pair
   uint32_t layer = 0;
   uint32_t outer = 0;
-  uint64_t done = 0;            // bytes of the current run already handed out
+  uint64_t done = 0;  // bytes of the current run already handed out
   // Byte ranges: what is left, and where.
   uint64_t remaining = 0;
   uint64_t source_at = 0;
@@ -48,15 +48,15 @@ struct RunCursor {
 struct Request {
   enum class State : uint8_t { kFree, kQueued, kPosted, kNotifying };
 
-  uint64_t id = 0;               // position of the head slot + 1
+  uint64_t id = 0;  // position of the head slot + 1
   Channel* channel = nullptr;
-  uint32_t slot = 0;             // in the channel's pool, and in the in-flight table
+  uint32_t slot = 0;  // in the channel's pool, and in the in-flight table
   State state = State::kFree;
   shm::Op op = shm::Op::kTransfer;
   uint8_t priority = 0;
   TransportId transport = TransportId::kNone;
-  bool ended_early = false;      // deadline, cancel, close: no more runs are made
-  bool marked = false;           // in the in-flight table
+  bool ended_early = false;  // deadline, cancel, close: no more runs are made
+  bool marked = false;       // in the in-flight table
   uint16_t slot_count = 0;
   uint16_t notification_bytes = 0;
   uint32_t pair_count = 0;
@@ -71,27 +71,28 @@ struct Request {
   uint32_t layer_end = 0;
   RunCursor cursor;
 
-  uint32_t runs_out = 0;         // posted and not yet returned
+  uint32_t runs_out = 0;  // posted and not yet returned
   uint32_t failed_pairs = 0;
   uint64_t bytes = 0;
-  Code code = Code::kOk;         // first cause
+  Code code = Code::kOk;  // first cause
   uint8_t wc_status = 0;
   uint16_t error_number = 0;
   uint32_t vendor_error = 0;
 
-  uint64_t deadline_ns = 0;      // the engine's clock
+  uint64_t deadline_ns = 0;  // the engine's clock
   uint64_t admitted_ns = 0;
   uint64_t start_ns = 0;
-  uint32_t heap_index = kNone;   // in the poller's deadlines
-  Request* next = nullptr;       // in its flow's queue, or in the channel's free list
+  uint32_t heap_index = kNone;  // in the poller's deadlines
+  Request* next = nullptr;      // in its flow's queue, or in the channel's free list
 };
 
-// A failed pair's entry is overwritten in the private copy: the top bit of `source` (no block id has it)
-// says so, the rest holds what the failed entry of the completion will say.
+// A failed pair's entry is overwritten in the private copy: the top bit of `source` (no block id
+// has it) says so, the rest holds what the failed entry of the completion will say.
 inline constexpr uint32_t kFailedBit = 0x80000000u;
 
 inline shm::BlockPair failed_mark(Code code, uint8_t wc_status, uint16_t error_number) {
-  return {kFailedBit, static_cast<uint32_t>(code) | uint32_t{wc_status} << 8 | uint32_t{error_number} << 16};
+  return {kFailedBit,
+          static_cast<uint32_t>(code) | uint32_t{wc_status} << 8 | uint32_t{error_number} << 16};
 }
 
 // Chunks of one channel.

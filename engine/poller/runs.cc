@@ -42,7 +42,9 @@ void load_group(Request& request, ChunkPool& chunks, uint64_t run) {
   if (!request.plan.merges(run)) return;
   while (c.next_pair < request.pair_count) {
     const shm::BlockPair pair = peek_pair(request, chunks);
-    if (pair.source != c.group.source + c.group_count || pair.destination != c.group.destination + c.group_count) break;
+    if (pair.source != c.group.source + c.group_count ||
+        pair.destination != c.group.destination + c.group_count)
+      break;
     take_pair(request, chunks);
     ++c.group_count;
   }
@@ -54,10 +56,14 @@ struct Place {
   uint64_t offset;
 };
 
-Place place_of(const View& view, const SideStrides& side, uint32_t block, uint32_t layer, uint32_t outer) {
-  const uint32_t part = side.part_axis == PartAxis::kNone ? 0 : side.part_axis == PartAxis::kLayer ? layer : block;
+Place place_of(const View& view, const SideStrides& side, uint32_t block, uint32_t layer,
+               uint32_t outer) {
+  const uint32_t part = side.part_axis == PartAxis::kNone    ? 0
+                        : side.part_axis == PartAxis::kLayer ? layer
+                                                             : block;
   const Part& where = view.parts[part];
-  return {where.mapping, where.offset + block * side.block + layer * side.layer + outer * side.outer};
+  return {where.mapping,
+          where.offset + block * side.block + layer * side.layer + outer * side.outer};
 }
 
 // Steps the cursor behind a run that was handed out to its end.
@@ -67,7 +73,9 @@ void finish_run(Request& request) {
   const Plan& plan = request.plan;
   if (plan.unit == Plan::Unit::kRegion && ++c.outer < plan.outer_dim) return;
   c.outer = 0;
-  if ((plan.unit == Plan::Unit::kRegion || plan.unit == Plan::Unit::kLayer) && ++c.layer < request.layer_end) return;
+  if ((plan.unit == Plan::Unit::kRegion || plan.unit == Plan::Unit::kLayer) &&
+      ++c.layer < request.layer_end)
+    return;
   c.group_count = 0;
 }
 
@@ -77,9 +85,11 @@ Run next_block_run(Request& request, ChunkPool& chunks, uint64_t max_bytes) {
   const uint64_t unit = plan.run_bytes(request.layer_end - request.layer_first);
   if (c.group_count == 0) load_group(request, chunks, unit);
   const Place source = place_of(*request.source, plan.source, c.group.source, c.layer, c.outer);
-  const Place destination = place_of(*request.destination, plan.destination, c.group.destination, c.layer, c.outer);
+  const Place destination =
+      place_of(*request.destination, plan.destination, c.group.destination, c.layer, c.outer);
   const bool entry = plan.unit == Plan::Unit::kEntry;
-  const uint64_t total = entry ? request.source->parts[c.group.source].length : unit * c.group_count;
+  const uint64_t total =
+      entry ? request.source->parts[c.group.source].length : unit * c.group_count;
   const uint64_t bytes = std::min(total - c.done, max_bytes);
 
   Run run;
@@ -123,7 +133,7 @@ Run next_range_run(Request& request, uint64_t max_bytes) {
 }  // namespace
 
 void start_runs(Request& request) {
-  const RunCursor range = request.cursor;   // validation has put the byte range there
+  const RunCursor range = request.cursor;  // validation has put the byte range there
   request.cursor = RunCursor{};
   request.cursor.chunk = request.first_chunk;
   if (request.op == shm::Op::kRange) request.cursor = range;
@@ -162,10 +172,11 @@ shm::BlockPair& pair_at(Request& request, ChunkPool& chunks, uint32_t index) {
   return pairs[(index - 1) % shm::kEntriesPerSlot];
 }
 
-uint32_t mark_failed(Request& request, ChunkPool& chunks, uint32_t first, uint32_t count, shm::BlockPair mark) {
+uint32_t mark_failed(Request& request, ChunkPool& chunks, uint32_t first, uint32_t count,
+                     shm::BlockPair mark) {
   uint32_t marked = 0;
   uint32_t chunk = request.first_chunk;
-  uint32_t chunk_begin = 1;   // index of the chunk's first pair
+  uint32_t chunk_begin = 1;  // index of the chunk's first pair
   const uint32_t end = std::min(first + count, request.pair_count);
   for (uint32_t index = first; index < end; ++index) {
     while (index >= chunk_begin + shm::kEntriesPerSlot) {
@@ -174,7 +185,8 @@ uint32_t mark_failed(Request& request, ChunkPool& chunks, uint32_t first, uint32
     }
     shm::BlockPair* pair = &request.first_pair;
     if (index > 0) {
-      pair = reinterpret_cast<shm::BlockPair*>(chunks[chunk].payload.data()) + (index - chunk_begin);
+      pair =
+          reinterpret_cast<shm::BlockPair*>(chunks[chunk].payload.data()) + (index - chunk_begin);
     }
     if ((pair->source & kFailedBit) != 0) continue;
     *pair = mark;

@@ -7,7 +7,11 @@ namespace {
 
 constexpr uint32_t kLow = 0;
 constexpr uint32_t kHigh = 1;
-constexpr int64_t kHighPerLow = 9;   // nine bytes of ten are high's while both wait
+constexpr int64_t kHighPerLow = 9;  // nine bytes of ten are high's while both wait
+
+// Nobody saves up bytes while it has nothing to move, and nobody gets rid of what a long run took in
+// advance by sending requests one at a time.
+void leave_round(Flow::Queue& queue) { queue.deficit = std::min<int64_t>(queue.deficit, 0); }
 
 }  // namespace
 
@@ -54,7 +58,7 @@ void Scheduler::remove(Flow* flow, Request* request) {
     (previous == nullptr ? queue.head : previous->next) = at->next;
     if (queue.tail == at) queue.tail = previous;
     at->next = nullptr;
-    return;   // an emptied queue leaves the active list when its turn comes
+    return;  // an emptied queue leaves the active list when its turn comes
   }
 }
 
@@ -103,12 +107,12 @@ Scheduler::Turn Scheduler::next() {
     Flow* flow = active_[priority].head;
     Flow::Queue& queue = flow->queues[priority];
     if (queue.head == nullptr) {
-      queue.deficit = 0;
+      leave_round(queue);
       pop_front(priority);
       continue;
     }
     if (queue.deficit <= 0) queue.deficit += static_cast<int64_t>(quantum_ * flow->weight);
-    if (queue.deficit <= 0) {   // still paying for a run longer than a quantum
+    if (queue.deficit <= 0) {  // still paying for a run longer than a quantum
       pop_front(priority);
       append(priority, flow);
       continue;
@@ -132,7 +136,7 @@ void Scheduler::done(const Turn& turn, bool exhausted) {
     turn.request->next = nullptr;
   }
   if (queue.head == nullptr) {
-    queue.deficit = 0;
+    leave_round(queue);
     pop_front(turn.priority);
   } else if (queue.deficit <= 0) {
     pop_front(turn.priority);

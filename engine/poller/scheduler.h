@@ -1,8 +1,9 @@
 // The scheduler: whose runs go next.
 //
-// Deficit round robin in bytes between clients (a flow is one session on this poller), two priorities:
-// high goes first, but low gets a tenth of the bytes while both wait. Requests of one flow and priority
-// go in order. Poller thread only; flows live in a fixed table; nothing is allocated after creation.
+// Deficit round robin in bytes between clients (a flow is one session on this poller), two
+// priorities: high goes first, but low gets a tenth of the bytes while both wait. Requests of one
+// flow and priority go in order. Poller thread only; flows live in a fixed table; nothing is
+// allocated after creation.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +17,12 @@ inline constexpr uint32_t kPriorities = 2;
 
 struct Flow {
   uint64_t session = 0;
-  uint32_t channels = 0;   // 0: free
+  uint32_t channels = 0;  // 0: free
   uint32_t weight = 1;
   struct Queue {
     Request* head = nullptr;
     Request* tail = nullptr;
-    int64_t deficit = 0;     // bytes it may still move in this round
+    int64_t deficit = 0;  // bytes it may still move in this round
     Flow* next_active = nullptr;
     bool active = false;
   };
@@ -30,9 +31,11 @@ struct Flow {
 
 class Scheduler {
  public:
-  explicit Scheduler(uint64_t quantum_bytes, uint32_t max_flows = 1024) : quantum_(quantum_bytes), flows_(max_flows) {}
+  explicit Scheduler(uint64_t quantum_bytes, uint32_t max_flows = 1024)
+      : quantum_(quantum_bytes), flows_(max_flows) {}
 
-  // The flow of a session, made when there is none; null when all are taken. Counts one channel more.
+  // The flow of a session, made when there is none; null when all are taken. Counts one channel
+  // more.
   Flow* join(uint64_t session, uint32_t weight);
   // One channel less. The flow's queues must be empty of that channel's requests.
   void leave(Flow* flow);
@@ -44,8 +47,9 @@ class Scheduler {
 
   bool empty() const { return active_[0].head == nullptr && active_[1].head == nullptr; }
 
-  // The flow and priority that may go now, and how many bytes; null when nothing is queued. The caller
-  // moves runs of the flow's first request, says charge() for each and done() at the end of its go.
+  // The flow and priority that may go now, and how many bytes; null when nothing is queued. The
+  // caller moves runs of the flow's first request, says charge() for each and done() at the end of
+  // its go.
   struct Turn {
     Flow* flow = nullptr;
     uint32_t priority = 0;

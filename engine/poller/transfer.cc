@@ -11,7 +11,8 @@ namespace {
 // Collects the failed pairs of a request into completion slots, in the order of their index.
 class FailedWriter {
  public:
-  FailedWriter(shm::RecordWriter& writer, shm::CompletionHead& head) : writer_(writer), head_(head) {}
+  FailedWriter(shm::RecordWriter& writer, shm::CompletionHead& head)
+      : writer_(writer), head_(head) {}
 
   void add(uint32_t pair, shm::BlockPair mark) {
     shm::FailedEntry entry;
@@ -57,7 +58,8 @@ void PollerImpl::hold_views(const Request& request, int change) {
     if (view == nullptr) continue;
     std::atomic<uint32_t>& uses = view->uses[options.index].value;
     // One writer. Release on the way down: control frees the view after it has seen zero.
-    uses.store(uses.load(std::memory_order_relaxed) + static_cast<uint32_t>(change), std::memory_order_release);
+    uses.store(uses.load(std::memory_order_relaxed) + static_cast<uint32_t>(change),
+               std::memory_order_release);
   }
 }
 
@@ -96,7 +98,8 @@ uint32_t PollerImpl::schedule() {
     const uint64_t max_run = lane->lane->max_run_bytes();
     // Pools larger than any cache: their blocks are cold, and the copies will not be read soon.
     const bool streaming =
-        std::min(request->source->total_bytes, request->destination->total_bytes) >= options.streaming_from_bytes;
+        std::min(request->source->total_bytes, request->destination->total_bytes) >=
+        options.streaming_from_bytes;
     int64_t left = turn.bytes;
     bool exhausted = false;
     while (!exhausted && left > 0 && room != 0 && window != 0) {
@@ -132,12 +135,12 @@ uint32_t PollerImpl::poll_lanes() {
   for (LaneSlot& slot : lanes_) {
     if (slot.lane == nullptr || !slot.lane->busy()) continue;
     const uint32_t count = slot.lane->poll(results, kResultsPerPoll);
-    if (count != 0) now_ = clock();   // completions carry the time they were seen
+    if (count != 0) now_ = clock();  // completions carry the time they were seen
     for (uint32_t i = 0; i < count; ++i) {
       slot.posted_bytes -= results[i].bytes;
       take_result(results[i]);
     }
-    results_total += count + 1;   // a busy lane is work, whether or not a run ended
+    results_total += count + 1;  // a busy lane is work, whether or not a run ended
   }
   return results_total;
 }
@@ -150,15 +153,16 @@ void PollerImpl::take_result(const RunResult& result) {
   } else {
     Code code = result.code;
     if (code == Code::kCancelled && request->ended_early) {
-      code = request->code;   // dropped by our own abort: the cause is what ended the request
+      code = request->code;  // dropped by our own abort: the cause is what ended the request
     } else if (request->code == Code::kOk) {
       request->code = code;
       request->wc_status = result.wc_status;
       request->error_number = result.error_number;
       request->vendor_error = result.vendor_error;
     }
-    request->failed_pairs += mark_failed(*request, request->channel->chunks, result.first_pair, result.pair_count,
-                                         failed_mark(code, result.wc_status, result.error_number));
+    request->failed_pairs +=
+        mark_failed(*request, request->channel->chunks, result.first_pair, result.pair_count,
+                    failed_mark(code, result.wc_status, result.error_number));
   }
   if (request->runs_out == 0 && runs_exhausted(*request)) finish(request);
 }
@@ -177,13 +181,14 @@ void PollerImpl::end_early(Request* request, Code code) {
   if (!runs_exhausted(*request)) {
     scheduler_.remove(channel->flow, request);
     const uint32_t first = first_unfinished_pair(*request);
-    request->failed_pairs += mark_failed(*request, channel->chunks, first, request->pair_count - first,
-                                         failed_mark(request->code, 0, 0));
+    request->failed_pairs +=
+        mark_failed(*request, channel->chunks, first, request->pair_count - first,
+                    failed_mark(request->code, 0, 0));
   }
   request->ended_early = true;
   if (request->runs_out != 0) {
     lanes_[static_cast<uint8_t>(request->transport)].lane->abort(id_of(*request));
-    return;   // its runs come back through poll()
+    return;  // its runs come back through poll()
   }
   finish(request);
 }
@@ -198,7 +203,8 @@ void PollerImpl::finish(Request* request) {
   }
   if (request->code == Code::kMemoryFault && !request->channel->reported_fault) {
     request->channel->reported_fault = true;
-    report(Report::Kind::kRegionBroken, request->channel->spec, "pages of a region were taken away during a transfer");
+    report(Report::Kind::kRegionBroken, request->channel->spec,
+           "pages of a region were taken away during a transfer");
   }
   if (request->code == Code::kOk && request->notification_bytes != 0) {
     request->state = Request::State::kNotifying;
@@ -226,7 +232,8 @@ void PollerImpl::complete(Request* request) {
     PairChunk* chunk = nullptr;
     for (uint32_t i = 0; i < request->pair_count; ++i) {
       const uint32_t in_chunk = i == 0 ? 0 : (i - 1) % shm::kEntriesPerSlot;
-      if (i != 0 && in_chunk == 0) chunk = &channel->chunks[chunk == nullptr ? request->first_chunk : chunk->next];
+      if (i != 0 && in_chunk == 0)
+        chunk = &channel->chunks[chunk == nullptr ? request->first_chunk : chunk->next];
       const shm::BlockPair pair =
           i == 0 ? request->first_pair
                  : reinterpret_cast<const shm::BlockPair*>(chunk->payload.data())[in_chunk];

@@ -46,7 +46,9 @@ uint32_t PollerImpl::take_commands() {
   for (InternalCommand internal; commands.try_dequeue(internal); ++taken) {
     ++commands_taken_;
     switch (internal.command.kind) {
-      case Command::Kind::kAddChannel: add_channel(internal.channel); break;
+      case Command::Kind::kAddChannel:
+        add_channel(internal.channel);
+        break;
       case Command::Kind::kCloseChannel:
         for (Channel* channel : channels_) {
           if (channel != nullptr && channel->spec == internal.command.channel) {
@@ -58,7 +60,8 @@ uint32_t PollerImpl::take_commands() {
         draining_ = true;
         for (Channel* channel : channels_) {
           if (channel == nullptr) continue;
-          channel->words->state.store(static_cast<uint32_t>(shm::ChannelState::kDraining), std::memory_order_release);
+          channel->words->state.store(static_cast<uint32_t>(shm::ChannelState::kDraining),
+                                      std::memory_order_release);
           mark_dirty(channel);
         }
         break;
@@ -77,8 +80,9 @@ uint32_t PollerImpl::take_commands() {
 
 void PollerImpl::add_channel(Channel* channel) {
   const auto free_slot = std::find(channels_.begin(), channels_.end(), nullptr);
-  channel->flow = free_slot == channels_.end() ? nullptr
-                                               : scheduler_.join(channel->spec->session->session, channel->spec->weight);
+  channel->flow = free_slot == channels_.end()
+                      ? nullptr
+                      : scheduler_.join(channel->spec->session->session, channel->spec->weight);
   if (channel->flow == nullptr) {
     // More channels than the limits of the config allow: cannot happen, and must not be silent.
     channel->state = Channel::State::kClosed;
@@ -99,7 +103,8 @@ void PollerImpl::add_channel(Channel* channel) {
   if (stopping_) close_channel(channel, stop_code_);
 }
 
-// Reads no more of it and ends what it has under way; finish_closing() says when all of that has drained.
+// Reads no more of it and ends what it has under way; finish_closing() says when all of that has
+// drained.
 void PollerImpl::close_channel(Channel* channel, Code code) {
   if (channel->state == Channel::State::kClosing) return;
   channel->state = Channel::State::kClosing;
@@ -113,9 +118,10 @@ void PollerImpl::close_channel(Channel* channel, Code code) {
 void PollerImpl::finish_closing(Channel* channel) {
   channel->state = Channel::State::kClosed;
   channel->publish_head(true);
-  channel->words->state.store(static_cast<uint32_t>(shm::ChannelState::kClosed), std::memory_order_release);
+  channel->words->state.store(static_cast<uint32_t>(shm::ChannelState::kClosed),
+                              std::memory_order_release);
   mark_dirty(channel);
-  flush_wakes();   // the last time that its memory may be touched
+  flush_wakes();  // the last time that its memory may be touched
   if (options.idle != IdleStrategy::kExternal && options.idle != IdleStrategy::kBusy) {
     epoll_ctl(epoll.get(), EPOLL_CTL_DEL, channel->spec->eventfd, nullptr);
   }
@@ -158,7 +164,8 @@ uint32_t PollerImpl::visit(Channel* channel) {
   return records + take_cancels(channel) + expire_deadlines(channel);
 }
 
-// Channels that have been quiet for long cost a look in turns only; one with a record is active again.
+// Channels that have been quiet for long cost a look in turns only; one with a record is active
+// again.
 void PollerImpl::look_at_one_idle_channel() {
   if (idle_channels_.empty()) return;
   if (next_idle_ >= idle_channels_.size()) next_idle_ = 0;
@@ -172,7 +179,8 @@ void PollerImpl::look_at_one_idle_channel() {
 
 void PollerImpl::activate(Channel* channel) {
   if (channel->active) return;
-  std::swap(*std::find(idle_channels_.begin(), idle_channels_.end(), channel), idle_channels_.back());
+  std::swap(*std::find(idle_channels_.begin(), idle_channels_.end(), channel),
+            idle_channels_.back());
   idle_channels_.pop_back();
   channel->active = true;
   channel->quiet_turns = 0;
@@ -205,13 +213,16 @@ void PollerImpl::report(Report::Kind kind, ChannelSpec* channel, const char* rea
   report.poller = options.index;
   report.channel = channel;
   report.reason = reason;
-  pending_reports_.push_back(report);   // reserved for all that can be pending at once
+  pending_reports_.push_back(report);  // reserved for all that can be pending at once
 }
 
 void PollerImpl::flush_reports() {
   size_t sent = 0;
-  while (sent < pending_reports_.size() && reports.try_enqueue(report_token, pending_reports_[sent])) ++sent;
-  pending_reports_.erase(pending_reports_.begin(), pending_reports_.begin() + static_cast<std::ptrdiff_t>(sent));
+  while (sent < pending_reports_.size() &&
+         reports.try_enqueue(report_token, pending_reports_[sent]))
+    ++sent;
+  pending_reports_.erase(pending_reports_.begin(),
+                         pending_reports_.begin() + static_cast<std::ptrdiff_t>(sent));
   if (sent != 0 && options.report_eventfd >= 0) shm::ring_eventfd(options.report_eventfd);
 }
 
@@ -228,7 +239,8 @@ void PollerImpl::check_ends() {
 }
 
 void PollerImpl::run() {
-  options.stats->state.store(static_cast<uint32_t>(shm::PollerState::kRunning), std::memory_order_release);
+  options.stats->state.store(static_cast<uint32_t>(shm::PollerState::kRunning),
+                             std::memory_order_release);
   while (!stopped_) {
     const uint32_t work = poll_once();
     if (work != 0) {
@@ -239,7 +251,8 @@ void PollerImpl::run() {
       __builtin_ia32_pause();
     }
   }
-  options.stats->state.store(static_cast<uint32_t>(shm::PollerState::kStopped), std::memory_order_release);
+  options.stats->state.store(static_cast<uint32_t>(shm::PollerState::kStopped),
+                             std::memory_order_release);
 }
 
 void PollerImpl::wake_if_asleep() {
@@ -252,7 +265,8 @@ bool PollerImpl::work_waiting() const {
   if (inbox_sent.load(std::memory_order_acquire) != inbox_taken_) return true;
   const auto news = [](const Channel* channel) {
     return channel->state == Channel::State::kClosing ||
-           (channel->state == Channel::State::kActive && (channel->submissions.ready() || channel->cancel_waiting()));
+           (channel->state == Channel::State::kActive &&
+            (channel->submissions.ready() || channel->cancel_waiting()));
   };
   return !pending_reports_.empty() || std::any_of(active_.begin(), active_.end(), news) ||
          std::any_of(idle_channels_.begin(), idle_channels_.end(), news);
@@ -261,35 +275,41 @@ bool PollerImpl::work_waiting() const {
 void PollerImpl::set_doorbells(uint32_t wanted) {
   for (const auto* list : {&active_, &idle_channels_}) {
     // relaxed: the fence behind it (going to sleep) or nothing (waking up) orders it.
-    for (Channel* channel : *list) channel->words->doorbell_wanted.store(wanted, std::memory_order_relaxed);
+    for (Channel* channel : *list)
+      channel->words->doorbell_wanted.store(wanted, std::memory_order_relaxed);
   }
 }
 
-// Sleeps on every source of work: doorbells, commands, siblings, lanes. Announces it first, then looks
-// once more, so that whoever publishes from now on either is seen or rings.
+// Sleeps on every source of work: doorbells, commands, siblings, lanes. Announces it first, then
+// looks once more, so that whoever publishes from now on either is seen or rings.
 void PollerImpl::sleep() {
   for (const LaneSlot& slot : lanes_) {
-    if (slot.lane != nullptr && slot.lane->busy()) return;   // only lanes that need polling exist so far
+    if (slot.lane != nullptr && slot.lane->busy())
+      return;  // only lanes that need polling exist so far
   }
   set_doorbells(1);
-  asleep.store(1, std::memory_order_relaxed);   // relaxed: the fence orders it
+  asleep.store(1, std::memory_order_relaxed);  // relaxed: the fence orders it
   shm::doorbell_fence();
   if (!work_waiting()) {
     const uint64_t begin = clock();
-    options.stats->state.store(static_cast<uint32_t>(shm::PollerState::kAsleep), std::memory_order_release);
+    options.stats->state.store(static_cast<uint32_t>(shm::PollerState::kAsleep),
+                               std::memory_order_release);
     options.stats->sleeps.add(1);
-    const int timeout = options.sleep_bound_ns == 0 ? -1 : static_cast<int>((options.sleep_bound_ns + 999'999) / 1'000'000);
+    const int timeout = options.sleep_bound_ns == 0
+                            ? -1
+                            : static_cast<int>((options.sleep_bound_ns + 999'999) / 1'000'000);
     epoll_event events[8];
     const int count = epoll_wait(epoll.get(), events, 8, timeout);
     if (count > 0) options.stats->wakeups.add(1);
     for (int i = 0; i < count; ++i) {
-      if (events[i].data.u64 == 0) continue;   // wake_fd
+      if (events[i].data.u64 == 0) continue;  // wake_fd
       Channel* channel = channels_[events[i].data.u64 - 1];
       if (channel != nullptr) activate(channel);
     }
     if (count == 0 && work_waiting()) options.stats->wakeups_by_timeout_with_work.add(1);
     options.stats->idle_ns.add(clock() - begin);
-    options.stats->state.store(static_cast<uint32_t>(shm::PollerState::kRunning), std::memory_order_release);
+    options.stats->state.store(static_cast<uint32_t>(shm::PollerState::kRunning),
+                               std::memory_order_release);
   }
   asleep.store(0, std::memory_order_release);
   set_doorbells(0);

@@ -54,7 +54,8 @@ Verdict check_ids(const Request& request, ChunkPool& chunks) {
     if (pair.source >= source_blocks || pair.destination >= destination_blocks) {
       return {Code::kOutOfRange, walk.last_index()};
     }
-    if (entries && request.source->parts[pair.source].length != request.destination->parts[pair.destination].length) {
+    if (entries && request.source->parts[pair.source].length !=
+                       request.destination->parts[pair.destination].length) {
       return {Code::kIncompatibleLayout, walk.last_index()};
     }
   }
@@ -72,7 +73,8 @@ bool destinations_ascend(const Request& request, ChunkPool& chunks) {
 }
 
 // No destination twice; leaves the destinations in the scratch set when `keep`.
-Verdict check_duplicates(const Request& request, ChunkPool& chunks, ValidationScratch& scratch, bool keep) {
+Verdict check_duplicates(const Request& request, ChunkPool& chunks, ValidationScratch& scratch,
+                         bool keep) {
   if (!keep && destinations_ascend(request, chunks)) return {};
   scratch.begin(request.pair_count);
   PairWalk walk(request, chunks);
@@ -82,7 +84,8 @@ Verdict check_duplicates(const Request& request, ChunkPool& chunks, ValidationSc
   return {};
 }
 
-Verdict check_same_blocks(const Request& request, ChunkPool& chunks, const ValidationScratch& scratch) {
+Verdict check_same_blocks(const Request& request, ChunkPool& chunks,
+                          const ValidationScratch& scratch) {
   PairWalk walk(request, chunks);
   for (shm::BlockPair pair{}; walk.next(&pair);) {
     if (scratch.contains(pair.source)) return {Code::kOverlap, walk.last_index()};
@@ -90,10 +93,11 @@ Verdict check_same_blocks(const Request& request, ChunkPool& chunks, const Valid
   return {};
 }
 
-// Calls `visit(interval)` for each contiguous piece of a block on one side; stops when it says false.
+// Calls `visit(interval)` for each contiguous piece of a block on one side; stops when it says
+// false.
 template <typename Visit>
-bool for_each_piece(const View& view, const SideStrides& side, const Request& request, uint32_t block,
-                    const Visit& visit) {
+bool for_each_piece(const View& view, const SideStrides& side, const Request& request,
+                    uint32_t block, const Visit& visit) {
   const uint64_t r = request.plan.region_bytes;
   const uint32_t outers = request.plan.outer_dim;
   const auto piece = [&](uint32_t part, uint64_t offset, uint64_t bytes) {
@@ -121,19 +125,20 @@ bool for_each_piece(const View& view, const SideStrides& side, const Request& re
   return true;
 }
 
-// Layouts that share memory but not block for block: compare bytes. Bounded, so that no client can hold
-// the poller for long; beyond the bound the request has to be split.
+// Layouts that share memory but not block for block: compare bytes. Bounded, so that no client can
+// hold the poller for long; beyond the bound the request has to be split.
 Verdict check_exact_overlap(const Request& request, ChunkPool& chunks, ValidationScratch& scratch) {
   auto& intervals = scratch.intervals;
   intervals.clear();
   PairWalk destinations(request, chunks);
   for (shm::BlockPair pair{}; destinations.next(&pair);) {
-    const bool fits = for_each_piece(*request.destination, request.plan.destination, request, pair.destination,
-                                     [&](const ValidationScratch::Interval& interval) {
-                                       if (intervals.size() == ValidationScratch::kMaxIntervals) return false;
-                                       intervals.push_back(interval);
-                                       return true;
-                                     });
+    const bool fits =
+        for_each_piece(*request.destination, request.plan.destination, request, pair.destination,
+                       [&](const ValidationScratch::Interval& interval) {
+                         if (intervals.size() == ValidationScratch::kMaxIntervals) return false;
+                         intervals.push_back(interval);
+                         return true;
+                       });
     if (!fits) return {Code::kUnsupported, destinations.last_index()};
   }
   std::sort(intervals.begin(), intervals.end(), [](const auto& a, const auto& b) {
@@ -146,16 +151,17 @@ Verdict check_exact_overlap(const Request& request, ChunkPool& chunks, Validatio
     for_each_piece(*request.source, request.plan.source, request, pair.source,
                    [&](const ValidationScratch::Interval& piece) {
                      if (++looked_at > ValidationScratch::kMaxIntervals) code = Code::kUnsupported;
-                     // Destination pieces do not overlap each other, so the last one that begins before
-                     // this piece's end is the only one that can meet it.
-                     auto after = std::lower_bound(intervals.begin(), intervals.end(), piece,
-                                                   [](const auto& a, const auto& b) {
-                                                     return a.backing != b.backing ? a.backing < b.backing
-                                                                                   : a.begin < b.end;
-                                                   });
+                     // Destination pieces do not overlap each other, so the last one that begins
+                     // before this piece's end is the only one that can meet it.
+                     auto after = std::lower_bound(
+                         intervals.begin(), intervals.end(), piece,
+                         [](const auto& a, const auto& b) {
+                           return a.backing != b.backing ? a.backing < b.backing : a.begin < b.end;
+                         });
                      if (after != intervals.begin()) {
                        const auto& before = *(after - 1);
-                       if (before.backing == piece.backing && before.end > piece.begin) code = Code::kOverlap;
+                       if (before.backing == piece.backing && before.end > piece.begin)
+                         code = Code::kOverlap;
                      }
                      return code == Code::kOk;
                    });
@@ -174,7 +180,8 @@ Verdict check_layers(Request& request, const shm::SubmitHead& head) {
     return {};
   }
   if (lists) return {Code::kUnsupported, kNone};
-  if (head.layer_first >= head.layer_end || head.layer_end > g.num_layers) return {Code::kOutOfRange, kNone};
+  if (head.layer_first >= head.layer_end || head.layer_end > g.num_layers)
+    return {Code::kOutOfRange, kNone};
   request.layer_first = head.layer_first;
   request.layer_end = head.layer_end;
   return {};
@@ -231,16 +238,19 @@ const char* check_record(const shm::SubmitHead& head, uint32_t max_slots) {
       }
       break;
     case shm::Op::kRange:
-      if (head.pair_count != 1 || head.slot_count != 1 + shm::record_slots(1, head.notification_bytes)) {
+      if (head.pair_count != 1 ||
+          head.slot_count != 1 + shm::record_slots(1, head.notification_bytes)) {
         return "record: slot count does not match its range";
       }
       break;
     case shm::Op::kNotify:
-      if (head.pair_count != 0 || head.slot_count != shm::record_slots(0, head.notification_bytes)) {
+      if (head.pair_count != 0 ||
+          head.slot_count != shm::record_slots(0, head.notification_bytes)) {
         return "record: slot count does not match its notification";
       }
       break;
-    default: return "record: unknown op";
+    default:
+      return "record: unknown op";
   }
   if (head.reserved != 0) return "record: reserved field is not zero";
   if ((head.flags & ~shm::kKnownSubmitFlags) != 0) return "record: unknown flag";
@@ -248,10 +258,12 @@ const char* check_record(const shm::SubmitHead& head, uint32_t max_slots) {
   return nullptr;
 }
 
-Verdict validate_transfer(Request& request, const shm::SubmitHead& head, const ClientTable& table, ChunkPool& chunks,
-                          PlanCache& plans, ValidationScratch& scratch) {
-  if (Code code = find_view(table, head.source, kRightRead, &request.source); code != Code::kOk) return {code};
-  if (Code code = find_view(table, head.destination, kRightWrite, &request.destination); code != Code::kOk) {
+Verdict validate_transfer(Request& request, const shm::SubmitHead& head, const ClientTable& table,
+                          ChunkPool& chunks, PlanCache& plans, ValidationScratch& scratch) {
+  if (Code code = find_view(table, head.source, kRightRead, &request.source); code != Code::kOk)
+    return {code};
+  if (Code code = find_view(table, head.destination, kRightWrite, &request.destination);
+      code != Code::kOk) {
     return {code};
   }
   if (request.source->kind != ViewKind::kLayout || request.destination->kind != ViewKind::kLayout) {
@@ -264,9 +276,11 @@ Verdict validate_transfer(Request& request, const shm::SubmitHead& head, const C
   if (request.destination->overlaps_itself) return {Code::kOverlap};
   if (Verdict verdict = check_ids(request, chunks); verdict.code != Code::kOk) return verdict;
   const bool same = request.plan.overlap == Plan::Overlap::kSameBlocks;
-  if (Verdict verdict = check_duplicates(request, chunks, scratch, same); verdict.code != Code::kOk) return verdict;
+  if (Verdict verdict = check_duplicates(request, chunks, scratch, same); verdict.code != Code::kOk)
+    return verdict;
   if (same) return check_same_blocks(request, chunks, scratch);
-  if (request.plan.overlap == Plan::Overlap::kExact) return check_exact_overlap(request, chunks, scratch);
+  if (request.plan.overlap == Plan::Overlap::kExact)
+    return check_exact_overlap(request, chunks, scratch);
   return {};
 }
 
@@ -274,8 +288,9 @@ namespace {
 
 // Which part byte `offset` of the view lies in, and where in it.
 void locate(const View& view, uint64_t offset, uint32_t* part, uint64_t* at) {
-  const auto after = std::upper_bound(view.parts.begin(), view.parts.end(), offset,
-                                      [](uint64_t value, const Part& p) { return value < p.begin; });
+  const auto after =
+      std::upper_bound(view.parts.begin(), view.parts.end(), offset,
+                       [](uint64_t value, const Part& p) { return value < p.begin; });
   *part = static_cast<uint32_t>(after - view.parts.begin()) - 1;
   *at = offset - view.parts[*part].begin;
 }
@@ -295,13 +310,16 @@ PartSpan parts_of(const View& view, uint64_t offset, uint64_t length) {
   return span;
 }
 
-// Whether two byte ranges of two views share bytes. UNSUPPORTED when finding out would hold the poller
-// for long (ranges over very many parts of lists that may overlap): the range has to be split.
-Code check_ranges_apart(const View& a, uint64_t a_offset, const View& b, uint64_t b_offset, uint64_t length) {
+// Whether two byte ranges of two views share bytes. UNSUPPORTED when finding out would hold the
+// poller for long (ranges over very many parts of lists that may overlap): the range has to be
+// split.
+Code check_ranges_apart(const View& a, uint64_t a_offset, const View& b, uint64_t b_offset,
+                        uint64_t length) {
   if (!extents_meet(a, b)) return Code::kOk;
   const PartSpan a_span = parts_of(a, a_offset, length);
   const PartSpan b_span = parts_of(b, b_offset, length);
-  if (uint64_t{a_span.end - a_span.first} * (b_span.end - b_span.first) > 8 * ValidationScratch::kMaxIntervals) {
+  if (uint64_t{a_span.end - a_span.first} * (b_span.end - b_span.first) >
+      8 * ValidationScratch::kMaxIntervals) {
     return Code::kUnsupported;
   }
   const auto piece = [length](const Part& part, uint64_t offset) {
@@ -328,8 +346,10 @@ bool fits(const View& view, uint64_t offset, uint64_t length) {
 
 Verdict validate_range(Request& request, const shm::SubmitHead& head, const shm::RangeEntry& range,
                        const ClientTable& table) {
-  if (Code code = find_view(table, head.source, kRightRead, &request.source); code != Code::kOk) return {code, 0};
-  if (Code code = find_view(table, head.destination, kRightWrite, &request.destination); code != Code::kOk) {
+  if (Code code = find_view(table, head.source, kRightRead, &request.source); code != Code::kOk)
+    return {code, 0};
+  if (Code code = find_view(table, head.destination, kRightWrite, &request.destination);
+      code != Code::kOk) {
     return {code, 0};
   }
   if (request.source->parts.empty() || request.destination->parts.empty() || range.length == 0) {

@@ -1,7 +1,9 @@
-// Validation of a record that has been copied out: against private tables only, before anything is done.
+// Validation of a record that has been copied out: against private tables only, before anything is
+// done.
 //
-// Everything the client wrote is hostile. What check_record refuses breaks the contract and ends the
-// session; what validate refuses ends that request with a status. Poller thread only; no allocation.
+// Everything the client wrote is hostile. What check_record refuses breaks the contract and ends
+// the session; what validate refuses ends that request with a status. Poller thread only; no
+// allocation.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +34,7 @@ class ValidationScratch {
   };
   // Bytes of the destination, for requests between layouts that may overlap in odd ways.
   static constexpr uint32_t kMaxIntervals = 8192;
-  std::vector<Interval> intervals;   // capacity kMaxIntervals, never beyond
+  std::vector<Interval> intervals;  // capacity kMaxIntervals, never beyond
 
  private:
   struct Entry {
@@ -50,11 +52,11 @@ const char* check_record(const shm::SubmitHead& head, uint32_t max_slots);
 // The outcome: OK fills in source, destination, plan, layers and, for ranges, the cursor.
 struct Verdict {
   Code code = Code::kOk;
-  uint32_t pair = kNone;   // the pair that is to blame, if one is
+  uint32_t pair = kNone;  // the pair that is to blame, if one is
 };
 
-Verdict validate_transfer(Request& request, const shm::SubmitHead& head, const ClientTable& table, ChunkPool& chunks,
-                          PlanCache& plans, ValidationScratch& scratch);
+Verdict validate_transfer(Request& request, const shm::SubmitHead& head, const ClientTable& table,
+                          ChunkPool& chunks, PlanCache& plans, ValidationScratch& scratch);
 Verdict validate_range(Request& request, const shm::SubmitHead& head, const shm::RangeEntry& range,
                        const ClientTable& table);
 // Finds whom to notify: `destination` becomes the target's view.

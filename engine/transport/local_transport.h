@@ -15,16 +15,20 @@ class LocalTransport : public Transport {
   void stop() override {}
   Status register_mapping(const Mapping& /*mapping*/) override { return {}; }
   void release_mapping(const Mapping& /*mapping*/) override {}
-  Result<std::string> export_range(const Mapping& /*mapping*/, uint64_t /*offset*/, uint64_t /*length*/,
-                                   uint8_t /*rights*/) override {
+  Result<std::string> export_range(const Mapping& /*mapping*/, uint64_t /*offset*/,
+                                   uint64_t /*length*/, uint8_t /*rights*/) override {
     return unsupported("exporting memory");
   }
-  Status revoke_range(const std::string& /*token*/) override { return unsupported("revoking memory"); }
+  Status revoke_range(const std::string& /*token*/) override {
+    return unsupported("revoking memory");
+  }
   Result<std::string> offer(uint64_t /*peer*/) override { return unsupported("connecting"); }
   Result<std::string> accept(uint64_t /*peer*/, const std::string& /*offer*/) override {
     return unsupported("connecting");
   }
-  Status finish(uint64_t /*peer*/, const std::string& /*answer*/) override { return unsupported("connecting"); }
+  Status finish(uint64_t /*peer*/, const std::string& /*answer*/) override {
+    return unsupported("connecting");
+  }
 
  private:
   Status unsupported(const char* what) const {

@@ -8,18 +8,25 @@ namespace wherry::engine {
 
 std::string_view transport_name(TransportId id) {
   switch (id) {
-    case TransportId::kNone: return "none";
-    case TransportId::kMemory: return "memory";
-    case TransportId::kVerbs: return "verbs";
-    case TransportId::kTcp: return "tcp";
-    case TransportId::kNull: return "null";
+    case TransportId::kNone:
+      return "none";
+    case TransportId::kMemory:
+      return "memory";
+    case TransportId::kVerbs:
+      return "verbs";
+    case TransportId::kTcp:
+      return "tcp";
+    case TransportId::kNull:
+      return "null";
   }
   return "unknown";
 }
 
-std::vector<std::unique_ptr<Transport>> make_transports(const TransportsConfig& config, bool allow_null) {
+std::vector<std::unique_ptr<Transport>> make_transports(const TransportsConfig& config,
+                                                        bool allow_null) {
   std::vector<std::unique_ptr<Transport>> transports;
-  if (config.memory.enabled) transports.push_back(std::make_unique<MemoryTransport>(config.memory.piece_bytes));
+  if (config.memory.enabled)
+    transports.push_back(std::make_unique<MemoryTransport>(config.memory.piece_bytes));
   if (config.null.enabled && allow_null) transports.push_back(std::make_unique<NullTransport>());
   return transports;
 }

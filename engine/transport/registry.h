@@ -11,6 +11,7 @@ namespace wherry::engine {
 struct TransportsConfig;
 
 // One object per enabled transport, not started. `allow_null`: the engine was told --allow-null.
-std::vector<std::unique_ptr<Transport>> make_transports(const TransportsConfig& config, bool allow_null);
+std::vector<std::unique_ptr<Transport>> make_transports(const TransportsConfig& config,
+                                                        bool allow_null);
 
 }  // namespace wherry::engine

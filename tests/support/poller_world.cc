@@ -12,7 +12,8 @@ uint64_t read_clock(void* now) { return *static_cast<uint64_t*>(now); }
 
 }  // namespace
 
-RawChannel::RawChannel(engine::SessionShared* session, shm::ChannelSizes sizes, const std::string& instance) {
+RawChannel::RawChannel(engine::SessionShared* session, shm::ChannelSizes sizes,
+                       const std::string& instance) {
   spec.session = session;
   spec.sizes = sizes;
   spec.instance = instance;
@@ -20,23 +21,28 @@ RawChannel::RawChannel(engine::SessionShared* session, shm::ChannelSizes sizes, 
   spec.c2e_header = shm::make_header(shm::SegmentKind::kC2e, sizes);
   spec.e2c_header = shm::make_header(shm::SegmentKind::kE2c, sizes);
   c2e_fd_ = std::move(*shm::create_c2e(spec.c2e_header));
-  spec.c2e = std::move(*shm::MappedSegment::map(c2e_fd_.get(), spec.c2e_header.total_bytes, shm::Access::kRead));
-  client_c2e = std::move(*shm::MappedSegment::map(c2e_fd_.get(), spec.c2e_header.total_bytes, shm::Access::kReadWrite));
+  spec.c2e = std::move(
+      *shm::MappedSegment::map(c2e_fd_.get(), spec.c2e_header.total_bytes, shm::Access::kRead));
+  client_c2e = std::move(*shm::MappedSegment::map(c2e_fd_.get(), spec.c2e_header.total_bytes,
+                                                  shm::Access::kReadWrite));
   e2c_segment_ = std::move(*shm::create_e2c(spec.e2c_header));
   spec.e2c = std::move(e2c_segment_.mapping);
   eventfd_ = std::move(*shm::create_eventfd());
   spec.eventfd = eventfd_.get();
   spec.stats = stats_.get();
-  writer = shm::RecordWriter(client_c2e.at<shm::Slot>(spec.c2e_header.submission_offset), sizes.submission_slots);
+  writer = shm::RecordWriter(client_c2e.at<shm::Slot>(spec.c2e_header.submission_offset),
+                             sizes.submission_slots);
   completions = shm::RecordReader(spec.e2c.at<const shm::Slot>(spec.e2c_header.completion_offset),
                                   sizes.completion_slots());
   if (sizes.notification_slots != 0) {
-    notifications = shm::RecordReader(spec.e2c.at<const shm::Slot>(spec.e2c_header.notification_offset),
-                                      sizes.notification_slots);
+    notifications =
+        shm::RecordReader(spec.e2c.at<const shm::Slot>(spec.e2c_header.notification_offset),
+                          sizes.notification_slots);
   }
 }
 
-uint64_t RawChannel::publish(shm::SubmitHead head, const std::string& notification, uint32_t extensions) {
+uint64_t RawChannel::publish(shm::SubmitHead head, const std::string& notification,
+                             uint32_t extensions) {
   head.notification_bytes = static_cast<uint16_t>(notification.size());
   for (size_t at = 0; at < notification.size(); at += shm::kPayloadBytes) {
     writer.put_extension(extensions++, notification.data() + at,
@@ -48,8 +54,9 @@ uint64_t RawChannel::publish(shm::SubmitHead head, const std::string& notificati
   return id;
 }
 
-uint64_t RawChannel::transfer(uint64_t source, uint64_t destination, const std::vector<shm::BlockPair>& pairs,
-                              shm::SubmitHead head, const std::string& notification) {
+uint64_t RawChannel::transfer(uint64_t source, uint64_t destination,
+                              const std::vector<shm::BlockPair>& pairs, shm::SubmitHead head,
+                              const std::string& notification) {
   head.op = static_cast<uint8_t>(shm::Op::kTransfer);
   head.source = source;
   head.destination = destination;
@@ -108,7 +115,8 @@ std::optional<RawNotification> RawChannel::read_notification() {
   const size_t bytes = size_t{notification.head.name_bytes} + notification.head.message_bytes;
   std::string text(bytes + shm::kPayloadBytes, '\0');
   for (uint32_t i = 0; i + 1 < notification.head.slot_count; ++i) {
-    notifications.copy_extension(i, text.data() + size_t{i} * shm::kPayloadBytes, shm::kPayloadBytes);
+    notifications.copy_extension(i, text.data() + size_t{i} * shm::kPayloadBytes,
+                                 shm::kPayloadBytes);
   }
   notification.sender = text.substr(0, notification.head.name_bytes);
   notification.message = text.substr(notification.head.name_bytes, notification.head.message_bytes);
@@ -151,7 +159,8 @@ engine::Mapping* PollerWorld::memory(uint64_t bytes, uint64_t backing) {
   return memories_.back()->mapping.get();
 }
 
-uint64_t PollerWorld::add_entry(engine::SessionShared* session, std::unique_ptr<engine::View> view, uint8_t rights) {
+uint64_t PollerWorld::add_entry(engine::SessionShared* session, std::unique_ptr<engine::View> view,
+                                uint8_t rights) {
   view->id = views_.size() + 1;
   for (const engine::Part& part : view->parts) {
     for (const auto& memory : memories_) {
@@ -181,8 +190,9 @@ uint64_t PollerWorld::layout(engine::SessionShared* session, const Geometry& geo
   return add_entry(session, std::move(view), rights);
 }
 
-uint64_t PollerWorld::layout_in_new_memory(engine::SessionShared* session, const Geometry& geometry) {
-  constexpr uint64_t kGap = 192;   // guards between parts, so that an overrun by one shows
+uint64_t PollerWorld::layout_in_new_memory(engine::SessionShared* session,
+                                           const Geometry& geometry) {
+  constexpr uint64_t kGap = 192;  // guards between parts, so that an overrun by one shows
   const uint32_t count = geometry.part_count();
   engine::Mapping* mapping = memory(kGap + count * (geometry.part_bytes() + kGap));
   std::vector<engine::Part> parts;
@@ -196,7 +206,8 @@ uint64_t PollerWorld::layout_in_new_memory(engine::SessionShared* session, const
   return layout(session, geometry, parts);
 }
 
-uint64_t PollerWorld::region(engine::SessionShared* session, engine::Mapping* mapping, uint8_t rights) {
+uint64_t PollerWorld::region(engine::SessionShared* session, engine::Mapping* mapping,
+                             uint8_t rights) {
   auto view = std::make_unique<engine::View>();
   view->kind = engine::ViewKind::kRegion;
   engine::Part part;
@@ -234,7 +245,8 @@ std::shared_ptr<engine::SessionShared> PollerWorld::new_session() {
   return session;
 }
 
-RawChannel* PollerWorld::channel(engine::SessionShared* session, shm::ChannelSizes sizes, uint32_t poller) {
+RawChannel* PollerWorld::channel(engine::SessionShared* session, shm::ChannelSizes sizes,
+                                 uint32_t poller) {
   if (!connected_) {
     std::vector<engine::Poller*> all;
     for (const auto& each : pollers) all.push_back(each.get());
@@ -276,7 +288,8 @@ std::vector<engine::Report> PollerWorld::reports(uint32_t poller) {
 namespace {
 
 template <typename Visit>
-void for_each_region(const engine::View& view, uint32_t block, uint32_t first, uint32_t end, const Visit& visit) {
+void for_each_region(const engine::View& view, uint32_t block, uint32_t first, uint32_t end,
+                     const Visit& visit) {
   const Geometry& g = view.geometry;
   for (uint32_t layer = first; layer < std::min(end, g.num_layers); ++layer) {
     for (uint32_t outer = 0; outer < g.outer_dim; ++outer) {
@@ -297,30 +310,33 @@ void PollerWorld::fill_layout(engine::SessionShared* session, uint64_t handle, u
   }
 }
 
-::testing::AssertionResult PollerWorld::holds(engine::SessionShared* session, uint64_t handle, uint32_t block,
-                                              uint32_t as, uint64_t seed, uint32_t first, uint32_t end) {
+::testing::AssertionResult PollerWorld::holds(engine::SessionShared* session, uint64_t handle,
+                                              uint32_t block, uint32_t as, uint64_t seed,
+                                              uint32_t first, uint32_t end) {
   const engine::View& v = view(session, handle);
   auto result = ::testing::AssertionSuccess();
   for_each_region(v, block, first, end, [&](const std::byte* at, uint32_t layer, uint32_t outer) {
     const uint64_t bytes = v.geometry.region_bytes();
     const uint64_t difference = first_difference(at, bytes, as, layer, outer, seed);
     if (difference != bytes && result) {
-      result = ::testing::AssertionFailure() << "block " << block << " layer " << layer << " outer " << outer
-                                             << " differs from block " << as << " at byte " << difference;
+      result = ::testing::AssertionFailure()
+               << "block " << block << " layer " << layer << " outer " << outer
+               << " differs from block " << as << " at byte " << difference;
     }
   });
   return result;
 }
 
-::testing::AssertionResult PollerWorld::guarded(engine::SessionShared* session, uint64_t handle, uint32_t block,
-                                                uint32_t first, uint32_t end) {
+::testing::AssertionResult PollerWorld::guarded(engine::SessionShared* session, uint64_t handle,
+                                                uint32_t block, uint32_t first, uint32_t end) {
   const engine::View& v = view(session, handle);
   auto result = ::testing::AssertionSuccess();
   for_each_region(v, block, first, end, [&](const std::byte* at, uint32_t layer, uint32_t outer) {
     for (uint64_t i = 0; i < v.geometry.region_bytes(); ++i) {
       if (at[i] != kGuard && result) {
-        result = ::testing::AssertionFailure() << "block " << block << " layer " << layer << " outer " << outer
-                                               << " was written at byte " << i;
+        result = ::testing::AssertionFailure()
+                 << "block " << block << " layer " << layer << " outer " << outer
+                 << " was written at byte " << i;
       }
     }
   });

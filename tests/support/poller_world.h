@@ -35,15 +35,20 @@ struct RawNotification {
 // The client's end of a channel, without any of the client library's care.
 class RawChannel {
  public:
-  RawChannel(engine::SessionShared* session, shm::ChannelSizes sizes, const std::string& instance = "raw");
+  RawChannel(engine::SessionShared* session, shm::ChannelSizes sizes,
+             const std::string& instance = "raw");
 
   engine::ChannelSpec spec;
   shm::MappedSegment client_c2e;
   shm::RecordWriter writer;
   shm::RecordReader completions;
   shm::RecordReader notifications;
-  shm::ClientWords* words() { return client_c2e.at<shm::ClientWords>(spec.c2e_header.words_offset); }
-  const shm::EngineWords* engine_words() { return spec.e2c.at<const shm::EngineWords>(spec.e2c_header.words_offset); }
+  shm::ClientWords* words() {
+    return client_c2e.at<shm::ClientWords>(spec.c2e_header.words_offset);
+  }
+  const shm::EngineWords* engine_words() {
+    return spec.e2c.at<const shm::EngineWords>(spec.e2c_header.words_offset);
+  }
   const std::atomic<uint64_t>* inflight() {
     return spec.e2c.at<const std::atomic<uint64_t>>(spec.e2c_header.inflight_offset);
   }
@@ -55,7 +60,7 @@ class RawChannel {
   uint64_t notify(uint64_t target, const std::string& message);
   void cancel(uint64_t id);
 
-  std::optional<RawCompletion> reap();   // and gives the credits back
+  std::optional<RawCompletion> reap();  // and gives the credits back
   std::optional<RawNotification> read_notification();
 
  private:
@@ -80,9 +85,11 @@ class PollerWorld : public ::testing::Test {
                   uint8_t rights = engine::kRightRead | engine::kRightWrite);
   // Memory for a whole layout of this geometry, parts with guards between; returns its handle.
   uint64_t layout_in_new_memory(engine::SessionShared* session, const Geometry& geometry);
-  uint64_t region(engine::SessionShared* session, engine::Mapping* mapping, uint8_t rights = engine::kRightRead | engine::kRightWrite);
+  uint64_t region(engine::SessionShared* session, engine::Mapping* mapping,
+                  uint8_t rights = engine::kRightRead | engine::kRightWrite);
   // A handle by which `session` may notify `target`.
-  uint64_t client_handle(engine::SessionShared* session, const std::shared_ptr<engine::SessionShared>& target);
+  uint64_t client_handle(engine::SessionShared* session,
+                         const std::shared_ptr<engine::SessionShared>& target);
   // Takes a handle away.
   void forget(engine::SessionShared* session, uint64_t handle);
   const engine::View& view(engine::SessionShared* session, uint64_t handle);
@@ -90,7 +97,8 @@ class PollerWorld : public ::testing::Test {
   std::shared_ptr<engine::SessionShared> new_session();
   // A poller beside the first; all are connected when the first channel is added.
   engine::Poller* add_poller();
-  RawChannel* channel(engine::SessionShared* session, shm::ChannelSizes sizes = {64, 64}, uint32_t poller = 0);
+  RawChannel* channel(engine::SessionShared* session, shm::ChannelSizes sizes = {64, 64},
+                      uint32_t poller = 0);
   void turns(uint32_t count = 4);
   // Turns until the channel has a completion (bounded).
   RawCompletion completion(RawChannel* channel);
@@ -98,10 +106,11 @@ class PollerWorld : public ::testing::Test {
 
   void fill_layout(engine::SessionShared* session, uint64_t handle, uint64_t seed);
   // Whether the block of a layout holds block `as` of the pattern, layers [first, end).
-  ::testing::AssertionResult holds(engine::SessionShared* session, uint64_t handle, uint32_t block, uint32_t as,
-                                   uint64_t seed, uint32_t first = 0, uint32_t end = UINT32_MAX);
-  ::testing::AssertionResult guarded(engine::SessionShared* session, uint64_t handle, uint32_t block,
-                                     uint32_t first = 0, uint32_t end = UINT32_MAX);
+  ::testing::AssertionResult holds(engine::SessionShared* session, uint64_t handle, uint32_t block,
+                                   uint32_t as, uint64_t seed, uint32_t first = 0,
+                                   uint32_t end = UINT32_MAX);
+  ::testing::AssertionResult guarded(engine::SessionShared* session, uint64_t handle,
+                                     uint32_t block, uint32_t first = 0, uint32_t end = UINT32_MAX);
   // Every byte outside any part of any layout is still a guard byte.
   ::testing::AssertionResult gaps_are_guards();
 
@@ -112,7 +121,8 @@ class PollerWorld : public ::testing::Test {
   std::vector<std::unique_ptr<shm::PollerStats>> stats;
 
  private:
-  uint64_t add_entry(engine::SessionShared* session, std::unique_ptr<engine::View> view, uint8_t rights);
+  uint64_t add_entry(engine::SessionShared* session, std::unique_ptr<engine::View> view,
+                     uint8_t rights);
 
   struct Memory {
     std::vector<std::byte> bytes;

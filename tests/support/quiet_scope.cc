@@ -29,8 +29,9 @@ void on_sigsys(int /*signal*/, siginfo_t* info, void* context) {
   ++t_system_calls;
   t_first_system_call = info->si_syscall;
   auto& registers = static_cast<ucontext_t*>(context)->uc_mcontext.gregs;
-  const long result = syscall(info->si_syscall, registers[REG_RDI], registers[REG_RSI], registers[REG_RDX],
-                              registers[REG_R10], registers[REG_R8], registers[REG_R9]);
+  const long result =
+      syscall(info->si_syscall, registers[REG_RDI], registers[REG_RSI], registers[REG_RDX],
+              registers[REG_R10], registers[REG_R8], registers[REG_R9]);
   registers[REG_RAX] = result == -1 ? -errno : result;
 }
 

@@ -46,7 +46,7 @@ class EngineHost {
   tests::TemporaryDirectory directory_;
   std::unique_ptr<engine::Engine> engine_;
   std::thread thread_;
-  bool external_ = false;   // the test drives the poller
+  bool external_ = false;  // the test drives the poller
   std::atomic<bool> ended_{false};
   Status outcome_;
 };

@@ -1,4 +1,5 @@
-// The poller's side of the contract: credits, violations, deadlines, cancel, closing, notifications.
+// The poller's side of the contract: credits, violations, deadlines, cancel, closing,
+// notifications.
 #include "tests/support/poller_world.h"
 
 namespace wherry::test {
@@ -12,7 +13,8 @@ class Contract : public PollerWorld {
   std::shared_ptr<engine::SessionShared> session_ = new_session();
   engine::SessionShared* self_ = session_.get();
   uint64_t source_ = layout_in_new_memory(self_, small_geometry(LayoutKind::kFullyContiguous, 64));
-  uint64_t destination_ = layout_in_new_memory(self_, small_geometry(LayoutKind::kLayerSeparateBlockSecond, 64));
+  uint64_t destination_ =
+      layout_in_new_memory(self_, small_geometry(LayoutKind::kLayerSeparateBlockSecond, 64));
 
   // Enough pairs, scattered, to keep the memory transport busy for several turns.
   std::vector<shm::BlockPair> long_list(uint32_t count = 64) {
@@ -46,13 +48,14 @@ TEST_F(Contract, CompletionsComeOnceEachAndTheInFlightTableEndsEmpty) {
     EXPECT_EQ(completion(channel).head.request_id, id);
   }
   EXPECT_FALSE(channel->reap().has_value());
-  for (uint32_t i = 0; i < channel->spec.sizes.completion_slots(); ++i) EXPECT_EQ(channel->inflight()[i].load(), 0u);
+  for (uint32_t i = 0; i < channel->spec.sizes.completion_slots(); ++i)
+    EXPECT_EQ(channel->inflight()[i].load(), 0u);
 }
 
 TEST_F(Contract, AClientThatNeverReapsLosesNothingAsLongAsItKeepsItsCredits) {
   RawChannel* channel = this->channel(self_, {16, 0});
   std::vector<uint64_t> ids;
-  for (int i = 0; i < 32; ++i) {   // 32 completion slots: all credits there are
+  for (int i = 0; i < 32; ++i) {  // 32 completion slots: all credits there are
     ids.push_back(channel->transfer(source_, destination_, {{1, 1}}));
     turns();
   }
@@ -127,7 +130,7 @@ TEST_F(Contract, ADeadlineThatPassesDropsWhatIsNotPostedAndNamesItsBlocks) {
   EXPECT_EQ(done.code(), Code::kTimedOut);
   EXPECT_EQ(done.head.quiet, shm::kLocalQuiet | shm::kRemoteQuiet);
   ASSERT_GT(done.failed.size(), 0u);
-  ASSERT_LT(done.failed.size(), 64u);   // what was moved in time is not failed
+  ASSERT_LT(done.failed.size(), 64u);  // what was moved in time is not failed
   std::vector<bool> failed(64);
   for (const auto& entry : done.failed) {
     EXPECT_EQ(entry.status, static_cast<uint8_t>(Code::kTimedOut));
@@ -140,7 +143,8 @@ TEST_F(Contract, ADeadlineThatPassesDropsWhatIsNotPostedAndNamesItsBlocks) {
     }
   }
   // Nothing lands after the completion.
-  const uint64_t again = layout_in_new_memory(self_, small_geometry(LayoutKind::kFullyContiguous, 1));
+  const uint64_t again =
+      layout_in_new_memory(self_, small_geometry(LayoutKind::kFullyContiguous, 1));
   EXPECT_TRUE(guarded(self_, again, 0));
   turns(50);
   for (uint32_t i = 0; i < 64; ++i) {
@@ -161,7 +165,7 @@ TEST_F(Contract, ADeadlineInThePastIsTimedOutWithoutAByte) {
 
 TEST_F(Contract, DeadlinesAreInTheClientsClock) {
   RawChannel* channel = this->channel(self_);
-  channel->spec.clock_offset_ns = 5'000'000;   // the client's clock is ahead
+  channel->spec.clock_offset_ns = 5'000'000;  // the client's clock is ahead
   shm::SubmitHead head{};
   head.deadline_ns = now + 5'000'000 + 1000;
   channel->transfer(source_, destination_, {{0, 0}}, head);
@@ -182,7 +186,7 @@ TEST_F(Contract, CancelEndsAQueuedAndAHalfPostedRequestOnceDrained) {
   const RawCompletion b = completion(channel);
   EXPECT_EQ(a.head.request_id, second);
   EXPECT_EQ(a.code(), Code::kCancelled);
-  EXPECT_EQ(a.head.transport, 0);   // never posted
+  EXPECT_EQ(a.head.transport, 0);  // never posted
   EXPECT_EQ(b.head.request_id, first);
   EXPECT_EQ(b.code(), Code::kCancelled);
   EXPECT_GT(b.failed.size(), 0u);
@@ -220,7 +224,8 @@ TEST_F(Contract, ClosingAbortsWhatIsUnderWayAndThenSaysThatNothingTouchesItAnyMo
   const auto last = channel->reap();
   ASSERT_TRUE(last.has_value());
   EXPECT_EQ(last->code(), Code::kAborted);
-  EXPECT_EQ(channel->engine_words()->state.load(), static_cast<uint32_t>(shm::ChannelState::kClosed));
+  EXPECT_EQ(channel->engine_words()->state.load(),
+            static_cast<uint32_t>(shm::ChannelState::kClosed));
 }
 
 TEST_F(Contract, DrainingRefusesTheNewAndFinishesTheOld) {
@@ -229,7 +234,7 @@ TEST_F(Contract, DrainingRefusesTheNewAndFinishesTheOld) {
   pollers[0]->poll_once();
   command(Command::Kind::kDrain);
   pollers[0]->poll_once();
-  EXPECT_TRUE(reports().empty());   // not idle yet
+  EXPECT_TRUE(reports().empty());  // not idle yet
   const uint64_t late = channel->transfer(source_, destination_, {{0, 0}});
   std::vector<RawCompletion> done = {completion(channel), completion(channel)};
   if (done[0].head.request_id != old) std::swap(done[0], done[1]);
@@ -254,12 +259,13 @@ TEST_F(Contract, StopFailsWhatIsQueuedDrainsWhatIsPostedAndEnds) {
   EXPECT_EQ(channel->reap()->code(), Code::kAborted);
   std::vector<Report::Kind> kinds;
   for (const Report& report : reports()) kinds.push_back(report.kind);
-  EXPECT_EQ(kinds, (std::vector<Report::Kind>{Report::Kind::kChannelClosed, Report::Kind::kStopped}));
+  EXPECT_EQ(kinds,
+            (std::vector<Report::Kind>{Report::Kind::kChannelClosed, Report::Kind::kStopped}));
 }
 
 TEST_F(Contract, ANotificationReachesTheOtherClientWithItsSender) {
   auto other = new_session();
-  RawChannel* sender = channel(self_, {128, 0});   // room for a record of the longest notification
+  RawChannel* sender = channel(self_, {128, 0});  // room for a record of the longest notification
   RawChannel* receiver = channel(other.get());
   const uint64_t target = client_handle(self_, other);
   const std::string text(1024, 'x');
@@ -288,8 +294,9 @@ TEST_F(Contract, ABoxThatIsFullRefusesAndLosesNothingAndTakesMoreOnceRead) {
     if (last == Code::kOk) ++accepted;
   }
   EXPECT_EQ(last, Code::kBoxFull);
-  EXPECT_EQ(accepted, 4u);   // two slots each
-  for (uint64_t i = 0; i < accepted; ++i) EXPECT_EQ(receiver->read_notification()->message, std::to_string(i));
+  EXPECT_EQ(accepted, 4u);  // two slots each
+  for (uint64_t i = 0; i < accepted; ++i)
+    EXPECT_EQ(receiver->read_notification()->message, std::to_string(i));
   sender->notify(target, "more");
   EXPECT_EQ(completion(sender).code(), Code::kOk);
   EXPECT_EQ(receiver->read_notification()->message, "more");
@@ -310,10 +317,12 @@ TEST_F(Contract, ANotificationWithATransferComesAfterItsData) {
   auto other = new_session();
   RawChannel* sender = channel(self_);
   RawChannel* receiver = channel(other.get());
-  const uint64_t theirs = layout_in_new_memory(other.get(), small_geometry(LayoutKind::kFullyContiguous, 64));
+  const uint64_t theirs =
+      layout_in_new_memory(other.get(), small_geometry(LayoutKind::kFullyContiguous, 64));
   // What the control thread does for find_layout: the same view in the finder's table.
   auto table = std::make_unique<engine::ClientTable>(*self_->table.load());
-  table->entries.push_back({1, engine::kRightRead | engine::kRightWrite, &view(other.get(), theirs)});
+  table->entries.push_back(
+      {1, engine::kRightRead | engine::kRightWrite, &view(other.get(), theirs)});
   const uint64_t found = engine::make_handle(1, static_cast<uint32_t>(table->entries.size()) - 1);
   self_->table.store(table.get());
   fill_layout(self_, source_, 9);
@@ -332,10 +341,14 @@ TEST_F(Contract, ANotificationWithATransferComesAfterItsData) {
 
 TEST_F(Contract, TwoClientsShareByBytesHoweverManyRequestsOneOfThemPuts) {
   auto other = new_session();
-  const uint64_t big_source = layout_in_new_memory(self_, small_geometry(LayoutKind::kFullyContiguous, 2000));
-  const uint64_t big_destination = layout_in_new_memory(self_, small_geometry(LayoutKind::kFullyContiguous, 2000));
-  const uint64_t their_source = layout_in_new_memory(other.get(), small_geometry(LayoutKind::kFullyContiguous, 8));
-  const uint64_t their_destination = layout_in_new_memory(other.get(), small_geometry(LayoutKind::kFullyContiguous, 8));
+  const uint64_t big_source =
+      layout_in_new_memory(self_, small_geometry(LayoutKind::kFullyContiguous, 2000));
+  const uint64_t big_destination =
+      layout_in_new_memory(self_, small_geometry(LayoutKind::kFullyContiguous, 2000));
+  const uint64_t their_source =
+      layout_in_new_memory(other.get(), small_geometry(LayoutKind::kFullyContiguous, 8));
+  const uint64_t their_destination =
+      layout_in_new_memory(other.get(), small_geometry(LayoutKind::kFullyContiguous, 8));
   RawChannel* greedy = channel(self_, {4096, 0});
   RawChannel* modest = channel(other.get());
   std::vector<shm::BlockPair> pairs;
@@ -354,20 +367,23 @@ TEST_F(Contract, TwoClientsShareByBytesHoweverManyRequestsOneOfThemPuts) {
 TEST_F(Contract, HighPriorityGoesFirstButLowIsNotStarved) {
   RawChannel* channel = this->channel(self_, {512, 0});
   std::vector<uint64_t> low_ids;
-  for (int i = 0; i < 4; ++i) low_ids.push_back(channel->transfer(source_, destination_, long_list()));
+  for (int i = 0; i < 4; ++i)
+    low_ids.push_back(channel->transfer(source_, destination_, long_list()));
   shm::SubmitHead high{};
   high.priority = 1;
   std::vector<uint64_t> high_ids;
-  for (int i = 0; i < 4; ++i) high_ids.push_back(channel->transfer(source_, destination_, long_list(), high));
+  for (int i = 0; i < 4; ++i)
+    high_ids.push_back(channel->transfer(source_, destination_, long_list(), high));
   std::vector<uint64_t> order;
   for (int i = 0; i < 8; ++i) order.push_back(completion(channel).head.request_id);
-  for (int i = 0; i < 3; ++i) EXPECT_EQ(order[static_cast<size_t>(i)], high_ids[static_cast<size_t>(i)]);
+  for (int i = 0; i < 3; ++i)
+    EXPECT_EQ(order[static_cast<size_t>(i)], high_ids[static_cast<size_t>(i)]);
 }
 
 TEST_F(Contract, AQuietChannelIsStillHeardAmongManyIdleOnes) {
   std::vector<RawChannel*> all;
   for (int i = 0; i < 20; ++i) all.push_back(channel(self_, {16, 0}));
-  turns(2500);   // long enough that all of them count as idle
+  turns(2500);  // long enough that all of them count as idle
   for (RawChannel* each : all) {
     each->transfer(source_, destination_, {{0, 0}});
     EXPECT_EQ(completion(each).code(), Code::kOk);
@@ -384,13 +400,14 @@ TEST_F(Contract, AGracePeriodIsOverOnlyAfterTheTurnThatMayHoldTheOldTable) {
 
 TEST_F(Contract, ASleepingClientIsWokenOncePerSleep) {
   RawChannel* channel = this->channel(self_);
-  channel->words()->sleeping.store(shm::sleeping_word(channel->engine_words()->wake.load(), shm::kSleepsOnFutex));
+  channel->words()->sleeping.store(
+      shm::sleeping_word(channel->engine_words()->wake.load(), shm::kSleepsOnFutex));
   channel->transfer(source_, destination_, {{0, 0}});
   turns();
   EXPECT_EQ(channel->engine_words()->wake.load(), 1u);
   channel->transfer(source_, destination_, {{0, 0}});
   turns();
-  EXPECT_EQ(channel->engine_words()->wake.load(), 1u);   // it still sleeps the first sleep
+  EXPECT_EQ(channel->engine_words()->wake.load(), 1u);  // it still sleeps the first sleep
   channel->words()->sleeping.store(shm::sleeping_word(1, shm::kSleepsOnFutex));
   channel->transfer(source_, destination_, {{0, 0}});
   turns();

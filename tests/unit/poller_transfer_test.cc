@@ -1,4 +1,5 @@
-// Block transfers through a poller: every pair of layout kinds, layer ranges, merging, and refusals.
+// Block transfers through a poller: every pair of layout kinds, layer ranges, merging, and
+// refusals.
 #include <cstring>
 
 #include "tests/support/pattern.h"
@@ -12,7 +13,8 @@ using engine::kRightWrite;
 
 constexpr uint64_t kSourceSeed = 11;
 constexpr LayoutKind kKinds[] = {LayoutKind::kFullyContiguous, LayoutKind::kLayerSeparateBlockFirst,
-                                 LayoutKind::kLayerSeparateBlockSecond, LayoutKind::kDescriptorList};
+                                 LayoutKind::kLayerSeparateBlockSecond,
+                                 LayoutKind::kDescriptorList};
 
 class Transfer : public PollerWorld {
  protected:
@@ -25,13 +27,16 @@ class Transfer : public PollerWorld {
     channel_->transfer(source, destination, pairs, head);
     return completion(channel_).code();
   }
-  uint64_t make(LayoutKind kind, uint32_t blocks = 8) { return layout_in_new_memory(self_, small_geometry(kind, blocks)); }
+  uint64_t make(LayoutKind kind, uint32_t blocks = 8) {
+    return layout_in_new_memory(self_, small_geometry(kind, blocks));
+  }
 };
 
 TEST_F(Transfer, EveryPairOfLayoutKindsMovesTheNamedBlocksAndNothingElse) {
   for (LayoutKind from : kKinds) {
     for (LayoutKind to : kKinds) {
-      SCOPED_TRACE(std::string(layout_kind_name(from)) + " to " + std::string(layout_kind_name(to)));
+      SCOPED_TRACE(std::string(layout_kind_name(from)) + " to " +
+                   std::string(layout_kind_name(to)));
       const uint64_t source = make(from, 9);
       const uint64_t destination = make(to, 7);
       fill_layout(self_, source, kSourceSeed);
@@ -43,9 +48,11 @@ TEST_F(Transfer, EveryPairOfLayoutKindsMovesTheNamedBlocksAndNothingElse) {
       EXPECT_EQ(done.head.bytes, pairs.size() * small_geometry(from).block_bytes());
       EXPECT_EQ(done.head.transport, static_cast<uint8_t>(engine::TransportId::kMemory));
       EXPECT_EQ(done.head.quiet, shm::kLocalQuiet | shm::kRemoteQuiet);
-      for (const auto& pair : pairs) EXPECT_TRUE(holds(self_, destination, pair.destination, pair.source, kSourceSeed));
+      for (const auto& pair : pairs)
+        EXPECT_TRUE(holds(self_, destination, pair.destination, pair.source, kSourceSeed));
       for (uint32_t untouched : {1u, 5u}) EXPECT_TRUE(guarded(self_, destination, untouched));
-      for (uint32_t block = 0; block < 9; ++block) EXPECT_TRUE(holds(self_, source, block, block, kSourceSeed));
+      for (uint32_t block = 0; block < 9; ++block)
+        EXPECT_TRUE(holds(self_, source, block, block, kSourceSeed));
       EXPECT_TRUE(gaps_are_guards());
     }
   }
@@ -55,7 +62,8 @@ TEST_F(Transfer, ALayerRangeMovesTheseLayersOnlyForEveryPairOfKinds) {
   for (LayoutKind from : kKinds) {
     for (LayoutKind to : kKinds) {
       if (from == LayoutKind::kDescriptorList && to == LayoutKind::kDescriptorList) continue;
-      SCOPED_TRACE(std::string(layout_kind_name(from)) + " to " + std::string(layout_kind_name(to)));
+      SCOPED_TRACE(std::string(layout_kind_name(from)) + " to " +
+                   std::string(layout_kind_name(to)));
       const uint64_t source = make(from);
       const uint64_t destination = make(to);
       fill_layout(self_, source, kSourceSeed);
@@ -82,20 +90,21 @@ TEST_F(Transfer, MoreBlocksThanFitAPieceOrASlotArriveWhole) {
   for (uint32_t i = 0; i < 300; ++i) pairs.push_back({i, (i * 7) % 300});
   wide->transfer(source, destination, pairs);
   EXPECT_EQ(completion(wide).code(), Code::kOk);
-  for (const auto& pair : pairs) ASSERT_TRUE(holds(self_, destination, pair.destination, pair.source, kSourceSeed));
+  for (const auto& pair : pairs)
+    ASSERT_TRUE(holds(self_, destination, pair.destination, pair.source, kSourceSeed));
 }
 
 TEST_F(Transfer, NeighboursOnBothSidesMoveAsOneRunInsideOneRegion) {
   const uint64_t source = make(LayoutKind::kFullyContiguous);
   const uint64_t destination = make(LayoutKind::kFullyContiguous);
   EXPECT_EQ(outcome(source, destination, {{0, 2}, {1, 3}, {2, 4}, {5, 5}}), Code::kOk);
-  EXPECT_EQ(stats[0]->runs.get(), 2u);   // 0..2 as one, 5 alone
+  EXPECT_EQ(stats[0]->runs.get(), 2u);  // 0..2 as one, 5 alone
   const uint64_t layers = make(LayoutKind::kLayerSeparateBlockFirst);
   const uint64_t layers2 = make(LayoutKind::kLayerSeparateBlockFirst);
   EXPECT_EQ(outcome(layers, layers2, {{0, 2}, {1, 3}, {2, 4}}), Code::kOk);
-  EXPECT_EQ(stats[0]->runs.get(), 2u + 3u);   // one a layer
+  EXPECT_EQ(stats[0]->runs.get(), 2u + 3u);  // one a layer
   EXPECT_EQ(outcome(source, layers, {{0, 2}, {1, 3}}), Code::kOk);
-  EXPECT_EQ(stats[0]->runs.get(), 5u + 6u);   // nothing touches: one a block and layer
+  EXPECT_EQ(stats[0]->runs.get(), 5u + 6u);  // nothing touches: one a block and layer
 }
 
 TEST_F(Transfer, EntriesOfAListNextToEachOtherInTwoRegionsAreNotMerged) {
@@ -121,7 +130,8 @@ TEST_F(Transfer, RawListsMatchLengthByLength) {
   engine::Mapping* b = memory(1000);
   for (uint64_t i = 0; i < 1000; ++i) a->base[i] = static_cast<std::byte>(i * 7);
   const uint64_t source = layout(self_, raw, {{a, 1, 100, 0}, {a, 200, 33, 0}, {a, 300, 100, 0}});
-  const uint64_t destination = layout(self_, raw, {{b, 500, 33, 0}, {b, 600, 100, 0}, {b, 800, 100, 0}});
+  const uint64_t destination =
+      layout(self_, raw, {{b, 500, 33, 0}, {b, 600, 100, 0}, {b, 800, 100, 0}});
   EXPECT_EQ(outcome(source, destination, {{1, 0}, {0, 2}}), Code::kOk);
   EXPECT_EQ(0, std::memcmp(b->base + 500, a->base + 200, 33));
   EXPECT_EQ(0, std::memcmp(b->base + 800, a->base + 1, 100));
@@ -129,7 +139,7 @@ TEST_F(Transfer, RawListsMatchLengthByLength) {
   const RawCompletion refused = completion(channel_);
   EXPECT_EQ(refused.code(), Code::kIncompatibleLayout);
   EXPECT_EQ(refused.failed.at(0).pair, 1u);
-  EXPECT_EQ(b->base[600], static_cast<std::byte>(0xa5));   // nothing was started
+  EXPECT_EQ(b->base[600], static_cast<std::byte>(0xa5));  // nothing was started
 }
 
 TEST_F(Transfer, AnEmptyListIsDoneAtOnceWithNoBytes) {
@@ -156,17 +166,22 @@ TEST_F(Transfer, PairsThatDoNotFitAreRefusedBeforeAByteMoves) {
   EXPECT_EQ(refuse([](Geometry& g) { g.page_size = 4; }), Code::kIncompatibleLayout);
   EXPECT_EQ(refuse([](Geometry& g) { g.inner_dim = 8; }), Code::kIncompatibleLayout);
   EXPECT_EQ(refuse([](Geometry& g) { g.dtype = DType::kFloat16; }), Code::kIncompatibleLayout);
-  EXPECT_EQ(refuse([](Geometry& g) { g.inner_order = InnerOrder::kHnd; }), Code::kIncompatibleLayout);
-  EXPECT_EQ(refuse([](Geometry& g) { g.inner_order = InnerOrder::kUnknown; }), Code::kIncompatibleLayout);
+  EXPECT_EQ(refuse([](Geometry& g) { g.inner_order = InnerOrder::kHnd; }),
+            Code::kIncompatibleLayout);
+  EXPECT_EQ(refuse([](Geometry& g) { g.inner_order = InnerOrder::kUnknown; }),
+            Code::kIncompatibleLayout);
   // Equal bytes a block, but page and inner swapped.
-  EXPECT_EQ(refuse([](Geometry& g) { std::swap(g.page_size, g.inner_dim); }), Code::kIncompatibleLayout);
+  EXPECT_EQ(refuse([](Geometry& g) { std::swap(g.page_size, g.inner_dim); }),
+            Code::kIncompatibleLayout);
 }
 
 TEST_F(Transfer, IdsAndLayersOutOfRangeNameTheFirstPairToBlame) {
   const uint64_t source = make(LayoutKind::kFullyContiguous, 8);
   const uint64_t destination = make(LayoutKind::kLayerSeparateBlockFirst, 4);
-  for (const std::vector<shm::BlockPair>& pairs :
-       {std::vector<shm::BlockPair>{{0, 0}, {8, 1}}, {{0, 0}, {1, 4}}, {{0, 0}, {0xffffffff, 1}}, {{0, 0}, {0x80000000, 1}}}) {
+  for (const std::vector<shm::BlockPair>& pairs : {std::vector<shm::BlockPair>{{0, 0}, {8, 1}},
+                                                   {{0, 0}, {1, 4}},
+                                                   {{0, 0}, {0xffffffff, 1}},
+                                                   {{0, 0}, {0x80000000, 1}}}) {
     channel_->transfer(source, destination, pairs);
     const RawCompletion refused = completion(channel_);
     EXPECT_EQ(refused.code(), Code::kOutOfRange);
@@ -174,11 +189,13 @@ TEST_F(Transfer, IdsAndLayersOutOfRangeNameTheFirstPairToBlame) {
     EXPECT_EQ(refused.failed[0].pair, 1u);
     EXPECT_TRUE(guarded(self_, destination, 0));
   }
-  for (const auto& [first, end] : {std::pair<uint16_t, uint16_t>{1, 1}, {2, 1}, {0, 4}, {3, 4}, {65535, 65535}}) {
+  for (const auto& [first, end] :
+       {std::pair<uint16_t, uint16_t>{1, 1}, {2, 1}, {0, 4}, {3, 4}, {65535, 65535}}) {
     shm::SubmitHead head{};
     head.layer_first = first;
     head.layer_end = end;
-    EXPECT_EQ(outcome(source, destination, {{0, 0}}, head), Code::kOutOfRange) << first << ".." << end;
+    EXPECT_EQ(outcome(source, destination, {{0, 0}}, head), Code::kOutOfRange)
+        << first << ".." << end;
   }
 }
 
@@ -224,7 +241,8 @@ TEST_F(Transfer, SourceMeetingDestinationIsFoundThroughTheBackingNotTheHandle) {
   EXPECT_EQ(outcome(first, shifted, {{2, 3}}), Code::kOk);
   EXPECT_EQ(outcome(first, shifted, {{4, 0}, {2, 5}}), Code::kOk);
   EXPECT_EQ(outcome(first, shifted, {{4, 0}, {2, 5}, {7, 6}}), Code::kOverlap);
-  EXPECT_EQ(outcome(first, shifted, {{4, 0}, {2, 5}, {7, 3}}), Code::kOverlap);   // meets the first pair's source
+  EXPECT_EQ(outcome(first, shifted, {{4, 0}, {2, 5}, {7, 3}}),
+            Code::kOverlap);  // meets the first pair's source
 }
 
 TEST_F(Transfer, OverlapOfDifferentKindsOverOneRegionIsJudgedByBytes) {
@@ -235,7 +253,8 @@ TEST_F(Transfer, OverlapOfDifferentKindsOverOneRegionIsJudgedByBytes) {
   // Layer 0 lies over the contiguous layout's first third, the others behind its end.
   std::vector<engine::Part> parts;
   for (uint32_t layer = 0; layer < 3; ++layer) {
-    parts.push_back({mapping, layer == 0 ? 0 : fc.part_bytes() + (layer - 1) * ls.part_bytes(), ls.part_bytes(), 0});
+    parts.push_back({mapping, layer == 0 ? 0 : fc.part_bytes() + (layer - 1) * ls.part_bytes(),
+                     ls.part_bytes(), 0});
   }
   const uint64_t layered = layout(self_, ls, parts);
   EXPECT_EQ(outcome(contiguous, layered, {{0, 0}}), Code::kOverlap);
@@ -268,7 +287,8 @@ TEST_F(Transfer, HandlesOfAFormerLifeAreStaleAndRightsAreKept) {
   EXPECT_EQ(outcome(source, read_only, {{0, 0}}), Code::kNotPermitted);
   EXPECT_EQ(outcome(write_only, destination, {{0, 0}}), Code::kNotPermitted);
   EXPECT_EQ(outcome(read_only, destination, {{0, 0}}), Code::kOk);
-  EXPECT_EQ(outcome(source + (1ull << 32), destination, {{0, 0}}), Code::kStale);   // another generation
+  EXPECT_EQ(outcome(source + (1ull << 32), destination, {{0, 0}}),
+            Code::kStale);  // another generation
   EXPECT_EQ(outcome(source, 0xffffffff, {{0, 0}}), Code::kStale);
   forget(self_, source);
   EXPECT_EQ(outcome(source, destination, {{0, 0}}), Code::kStale);
@@ -307,7 +327,7 @@ TEST_F(Ranges, BytesMoveBetweenRegionsAndAcrossThePartsOfALayout) {
   engine::Mapping* mapping = memory(g.part_bytes() * 3);
   const uint64_t bytes = region(self_, mapping);
   for (uint64_t i = 0; i < mapping->length; ++i) mapping->base[i] = static_cast<std::byte>(mix(i));
-  const uint64_t length = g.part_bytes() + 37;   // begins in part 0 and ends in part 1
+  const uint64_t length = g.part_bytes() + 37;  // begins in part 0 and ends in part 1
   channel_->range(bytes, layered, {5, 11, length});
   const RawCompletion done = completion(channel_);
   EXPECT_EQ(done.code(), Code::kOk);
@@ -350,12 +370,14 @@ TEST_F(Transfer, ARegionThatLostItsPagesIsAMemoryFaultThatNamesTheBlocks) {
   const uint64_t source = make(LayoutKind::kFullyContiguous);
   const uint64_t destination = make(LayoutKind::kFullyContiguous);
   channel_->transfer(source, destination, {{0, 0}, {2, 2}});
-  const_cast<engine::Mapping*>(view(self_, source).parts[0].mapping)->broken = true;   // as the SIGBUS handler does
+  const_cast<engine::Mapping*>(view(self_, source).parts[0].mapping)->broken =
+      true;  // as the SIGBUS handler does
   const RawCompletion done = completion(channel_);
   EXPECT_EQ(done.code(), Code::kMemoryFault);
   EXPECT_EQ(done.failed.size(), 2u);
   bool reported = false;
-  for (const engine::Report& report : reports()) reported |= report.kind == engine::Report::Kind::kRegionBroken;
+  for (const engine::Report& report : reports())
+    reported |= report.kind == engine::Report::Kind::kRegionBroken;
   EXPECT_TRUE(reported);
 }
 

@@ -1,8 +1,8 @@
 // A poller at work allocates nothing and makes no system call: counted, not assumed.
 //
 // In a program of its own, because it counts through its own malloc and the kernel's syscall user
-// dispatch. Would catch: a vector that grows, a std::function, a log line, a futex or eventfd write on the
-// hot path while the client is awake.
+// dispatch. Would catch: a vector that grows, a std::function, a log line, a futex or eventfd write
+// on the hot path while the client is awake.
 #include <cstdlib>
 #include <thread>
 
@@ -26,7 +26,8 @@ TEST_F(QuietPoller, RequestsWithBothSidesAwakeCostThePollerNoHeapCallAndNoSystem
   const LayoutKind kinds[] = {LayoutKind::kFullyContiguous, LayoutKind::kLayerSeparateBlockFirst,
                               LayoutKind::kLayerSeparateBlockSecond, LayoutKind::kDescriptorList};
   std::vector<uint64_t> layouts;
-  for (LayoutKind kind : kinds) layouts.push_back(layout_in_new_memory(self, small_geometry(kind, 32)));
+  for (LayoutKind kind : kinds)
+    layouts.push_back(layout_in_new_memory(self, small_geometry(kind, 32)));
   const uint64_t bytes = region(self, memory(4096));
   RawChannel* raw = channel(self, {256, 0});
   RawChannel* receiver = channel(other.get(), {64, 256});
@@ -42,8 +43,8 @@ TEST_F(QuietPoller, RequestsWithBothSidesAwakeCostThePollerNoHeapCallAndNoSystem
   uint32_t ok = 0;
   uint32_t refused = 0;
   for (uint32_t i = 0; i < request_count(); ++i) {
-    // Every kind of work: all pairs of layouts, long and short lists, ranges, notifications, deadlines,
-    // refusals, cancels.
+    // Every kind of work: all pairs of layouts, long and short lists, ranges, notifications,
+    // deadlines, refusals, cancels.
     const uint64_t source = layouts[i % 4];
     const uint64_t destination = layouts[(i / 4 + 1) % 4];
     shm::SubmitHead head{};
@@ -54,8 +55,9 @@ TEST_F(QuietPoller, RequestsWithBothSidesAwakeCostThePollerNoHeapCallAndNoSystem
       id = raw->notify(target, "hello");
     } else {
       std::vector<shm::BlockPair> pairs;
-      for (uint32_t b = 0; b < 1 + i % 20; ++b) pairs.push_back({(b * 7 + i) % 32, (b * 5 + i) % 32});
-      if (i % 11 == 0) head.deadline_ns = 1;   // long past
+      for (uint32_t b = 0; b < 1 + i % 20; ++b)
+        pairs.push_back({(b * 7 + i) % 32, (b * 5 + i) % 32});
+      if (i % 11 == 0) head.deadline_ns = 1;  // long past
       if (i % 13 == 0) pairs.push_back({1000, 1000});
       id = raw->transfer(source, destination, pairs, head);
     }

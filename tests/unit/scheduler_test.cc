@@ -142,6 +142,34 @@ TEST_F(Scheduling, ARunLongerThanAQuantumIsPaidBackBeforeTheNextOne) {
   EXPECT_NEAR(share(large), 0.5, 0.02);
 }
 
+TEST_F(Scheduling, AFlowWithOneRequestAtATimePaysForItsLongRunsToo) {
+  Flow* single = scheduler_.join(1, 1);
+  Flow* steady = scheduler_.join(2, 1);
+  push(steady, 1000 * kMiB, 4096);
+  push(single, 16 * kQuantum, 16 * kQuantum);
+  while (total_ < 400 * kMiB) {
+    ASSERT_TRUE(serve());
+    if (finished_.empty()) continue;
+    finished_.clear();  // its client sends the next one
+    push(single, 16 * kQuantum, 16 * kQuantum);
+  }
+  EXPECT_NEAR(share(single), 0.5, 0.02);
+}
+
+TEST_F(Scheduling, NobodySavesUpBytesWhileItHasNothingToMove) {
+  Flow* rare = scheduler_.join(1, 1);
+  Flow* steady = scheduler_.join(2, 1);
+  push(steady, 1000 * kMiB, 4096);
+  for (int i = 0; i < 100; ++i) {
+    push(rare, 1, 1);
+    for (int go = 0; go < 2; ++go) ASSERT_TRUE(serve());
+  }
+  push(rare, 1000 * kMiB, 4096);
+  forget_counts();
+  serve_bytes(10 * kMiB);
+  EXPECT_NEAR(share(rare), 0.5, 0.01);
+}
+
 TEST_F(Scheduling, LowPriorityGetsATenthWhileBothWait) {
   for (const uint64_t low_run : {uint64_t{4096}, 8 * kQuantum}) {
     for (const uint32_t low_weight : {1u, 4u, 16u}) {

@@ -24,8 +24,8 @@ Result<HandOver> HandOver::decode(const std::string& bytes) {
   }
   in.get();
   if (!in || result.blocks.size() != count || blocks_for(result.position + 1) > count) {
-    return Status(Code::kInvalidArgument, "hand-over: wanted position, token and blocks, got '" + bytes +
-                                              "'; are all parts of one build?");
+    return Status(Code::kInvalidArgument, "hand-over: wanted position, token and blocks, got '" +
+                                              bytes + "'; are all parts of one build?");
   }
   std::getline(in, result.text, '\0');
   return result;
@@ -58,7 +58,8 @@ Result<std::vector<int>> prompt_tokens(const std::string& prompt) {
   constexpr int kLongest = kContext - kPageTokens;
   if (tokens.empty() || static_cast<int>(tokens.size()) > kLongest) {
     return Status(Code::kInvalidArgument, "prompt: wanted 1 to " + std::to_string(kLongest) +
-                                              " printable ASCII characters, got " + std::to_string(tokens.size()) +
+                                              " printable ASCII characters, got " +
+                                              std::to_string(tokens.size()) +
                                               "; give a text of that length");
   }
   return tokens;
@@ -72,7 +73,7 @@ Status tell(Client& client, const std::string& instance, const std::string& byte
       Result<Completion> done = finish(std::move(sent));
       return done.ok() ? Status() : done.status().with_context("telling " + instance);
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));   // it is still starting
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // it is still starting
   }
 }
 
@@ -82,7 +83,8 @@ Result<std::string> hear(Client& client, const std::string& instance) {
   for (const Notification& one : *heard) {
     if (one.instance == instance) return one.bytes;
   }
-  return Status(Code::kTimedOut, "waiting for " + instance + ": wanted a notification, got none; see what it printed");
+  return Status(Code::kTimedOut, "waiting for " + instance +
+                                     ": wanted a notification, got none; see what it printed");
 }
 
 Result<Completion> finish(Result<TransferCompleteNotification> transfer) {

@@ -16,15 +16,15 @@
 
 namespace wherry::demo {
 
-inline constexpr uint64_t kPatienceMs = 60'000;   // how long a part waits for another one
+inline constexpr uint64_t kPatienceMs = 60'000;  // how long a part waits for another one
 
 struct DemoOptions {
   std::string engine = "default";
-  std::string run_dir;      // of the engine; empty = by the rule
-  std::string model;        // path of the weights
-  std::string prompt;       // prefill and check
-  int tokens = 96;          // of the continuation
-  bool corrupt = false;     // decode: flip a byte of what was pulled
+  std::string run_dir;   // of the engine; empty = by the rule
+  std::string model;     // path of the weights
+  std::string prompt;    // prefill and check
+  int tokens = 96;       // of the continuation
+  bool corrupt = false;  // decode: flip a byte of what was pulled
 };
 
 Status run_prefill(const DemoOptions& options);
@@ -33,10 +33,10 @@ Status run_check(const DemoOptions& options);
 
 // What goes from one part to the next as a notification.
 struct HandOver {
-  int position = 0;                    // of the last token
+  int position = 0;  // of the last token
   int token = 0;
-  std::vector<uint32_t> blocks;        // page i of the sequence lies in block blocks[i]
-  std::string text;                    // decode to check: what it wrote
+  std::vector<uint32_t> blocks;  // page i of the sequence lies in block blocks[i]
+  std::string text;              // decode to check: what it wrote
 
   std::string encode() const;
   static Result<HandOver> decode(const std::string& bytes);

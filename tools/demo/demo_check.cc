@@ -1,4 +1,5 @@
-// Check: computes prompt and text alone, and compares bytes and words with what decode had and wrote.
+// Check: computes prompt and text alone, and compares bytes and words with what decode had and
+// wrote.
 #include <cstdio>
 #include <cstring>
 #include <set>
@@ -14,19 +15,23 @@ Status compare_caches(const KvView& theirs, const KvView& ours, int positions, i
   for (int position = 0; position < positions; ++position) {
     for (int layer = 0; layer < kLayers; ++layer) {
       for (int outer = 0; outer < kOuter; ++outer) {
-        if (std::memcmp(theirs.at(position, layer, outer), ours.at(position, layer, outer), kTokenBytes) == 0) continue;
+        if (std::memcmp(theirs.at(position, layer, outer), ours.at(position, layer, outer),
+                        kTokenBytes) == 0)
+          continue;
         const int page = position / kPageTokens;
         if (!bad_pages.insert(page).second) continue;
         std::printf("check: block %u (page %d of the text%s) differs: layer %d, %s, token %d\n",
-                    theirs.blocks[static_cast<size_t>(page)], page, position < prompt ? ", pulled" : "", layer,
-                    outer == 0 ? "keys" : "values", position);
+                    theirs.blocks[static_cast<size_t>(page)], page,
+                    position < prompt ? ", pulled" : "", layer, outer == 0 ? "keys" : "values",
+                    position);
       }
     }
   }
   if (bad_pages.empty()) return {};
   const uint32_t block = theirs.blocks[static_cast<size_t>(*bad_pages.begin())];
   return {Code::kChecksum, "KV cache: wanted the bytes of a recomputation, got others in " +
-                               std::to_string(bad_pages.size()) + " block(s), first block " + std::to_string(block) +
+                               std::to_string(bad_pages.size()) + " block(s), first block " +
+                               std::to_string(block) +
                                "; the cache was changed on its way or later"};
 }
 
@@ -42,14 +47,16 @@ Status run_check(const DemoOptions& options) {
   const Geometry geometry = cache_geometry(LayoutKind::kFullyContiguous);
   Result<Region> region = client->create_region(geometry.part_bytes());
   if (!region.ok()) return region.status();
-  Result<LayoutHandle> layout = client->register_layout(fully_contiguous(region->handle, 0, geometry));
+  Result<LayoutHandle> layout =
+      client->register_layout(fully_contiguous(region->handle, 0, geometry));
   if (!layout.ok()) return layout.status();
 
   Result<std::string> message = hear(*client, "decode");
   if (!message.ok()) return message.status();
   Result<HandOver> given = HandOver::decode(*message);
   if (!given.ok()) return given.status();
-  Result<FoundLayout> found = client->find_layout("decode", 0, Tier::kG2, deadline_in_ms(kPatienceMs));
+  Result<FoundLayout> found =
+      client->find_layout("decode", 0, Tier::kG2, deadline_in_ms(kPatienceMs));
   if (!found.ok()) return found.status();
   Result<Completion> pulled =
       finish(client->execute_local_transfer(found->handle, *layout, given->blocks, given->blocks));
@@ -62,7 +69,8 @@ Status run_check(const DemoOptions& options) {
   const KvView alone = KvView::fully_contiguous(memory.data(), pages);
   if (Status status = prefill(*model, *tokens, alone); !status.ok()) return status;
   const int prompt = static_cast<int>(tokens->size());
-  Result<std::vector<int>> text = continue_text(*model, tokens->back(), prompt - 1, given->position + 1, alone);
+  Result<std::vector<int>> text =
+      continue_text(*model, tokens->back(), prompt - 1, given->position + 1, alone);
   if (!text.ok()) return text.status();
 
   const KvView theirs = KvView::fully_contiguous(region->data, given->blocks);
@@ -70,11 +78,13 @@ Status run_check(const DemoOptions& options) {
   std::printf("check: KV bytes of %d positions against a recomputation: %s\n", given->position + 1,
               bytes.ok() ? "equal" : "DIFFERENT");
   const bool same_text = wherry::demo::decode(*text) == given->text;
-  std::printf("check: text against what one process alone writes: %s\n", same_text ? "equal" : "DIFFERENT");
+  std::printf("check: text against what one process alone writes: %s\n",
+              same_text ? "equal" : "DIFFERENT");
   if (Status status = tell(*client, "decode", "checked"); !status.ok()) return status;
   if (!bytes.ok()) return bytes;
   if (same_text) return {};
-  return {Code::kChecksum, "text: wanted what one process alone writes, got another; the caches differ"};
+  return {Code::kChecksum,
+          "text: wanted what one process alone writes, got another; the caches differ"};
 }
 
 }  // namespace wherry::demo

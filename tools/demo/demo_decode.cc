@@ -21,9 +21,11 @@ uint64_t runs_posted(const DemoOptions& options) {
 
 void report(const Completion& done, size_t blocks, uint64_t runs) {
   const double seconds = static_cast<double>(done.end_ns - done.start_ns) * 1e-9;
-  std::printf("decode: pulled %zu blocks in %llu runs, %llu bytes, %.1f us, %.2f GB/s, over %s\n", blocks,
-              static_cast<unsigned long long>(runs), static_cast<unsigned long long>(done.bytes), seconds * 1e6,
-              static_cast<double>(done.bytes) * 1e-9 / seconds, transport_kind_name(done.transport));
+  std::printf("decode: pulled %zu blocks in %llu runs, %llu bytes, %.1f us, %.2f GB/s, over %s\n",
+              blocks, static_cast<unsigned long long>(runs),
+              static_cast<unsigned long long>(done.bytes), seconds * 1e6,
+              static_cast<double>(done.bytes) * 1e-9 / seconds,
+              transport_kind_name(done.transport));
 }
 
 }  // namespace
@@ -36,21 +38,23 @@ Status run_decode(const DemoOptions& options) {
   const Geometry geometry = cache_geometry(LayoutKind::kLayerSeparateBlockSecond);
   Result<Region> region = client->create_region(geometry.part_bytes() * kLayers);
   if (!region.ok()) return region.status();
-  Result<LayoutHandle> layout = client->register_layout(layer_separate(region->handle, 0, geometry, false));
+  Result<LayoutHandle> layout =
+      client->register_layout(layer_separate(region->handle, 0, geometry, false));
   if (!layout.ok()) return layout.status();
 
   Result<std::string> message = hear(*client, "prefill");
   if (!message.ok()) return message.status();
   Result<HandOver> given = HandOver::decode(*message);
   if (!given.ok()) return given.status();
-  Result<FoundLayout> found = client->find_layout("prefill", 0, Tier::kG2, deadline_in_ms(kPatienceMs));
+  Result<FoundLayout> found =
+      client->find_layout("prefill", 0, Tier::kG2, deadline_in_ms(kPatienceMs));
   if (!found.ok()) return found.status();
 
   const int end = std::min(given->position + options.tokens, kContext);
   HandOver mine = *given;
   mine.blocks.clear();
   for (uint32_t page = 0; page < blocks_for(end); ++page) {
-    mine.blocks.push_back((page * 5 + 2) % kMaxBlocks);   // other numbers than prefill's
+    mine.blocks.push_back((page * 5 + 2) % kMaxBlocks);  // other numbers than prefill's
   }
   const size_t pulled = given->blocks.size();
   const uint64_t runs_before = runs_posted(options);
@@ -61,13 +65,14 @@ Status run_decode(const DemoOptions& options) {
   if (Status status = tell(*client, "prefill", "pulled its blocks"); !status.ok()) return status;
 
   KvView::LayerBases bases;
-  for (size_t layer = 0; layer < kLayers; ++layer) bases[layer] = region->data + layer * geometry.part_bytes();
+  for (size_t layer = 0; layer < kLayers; ++layer)
+    bases[layer] = region->data + layer * geometry.part_bytes();
   const KvView view = KvView::layer_separate_block_second(bases, kMaxBlocks, mine.blocks);
   Result<std::vector<int>> tokens = continue_text(*model, given->token, given->position, end, view);
   if (!tokens.ok()) return tokens.status();
   const std::string text = wherry::demo::decode(*tokens);
-  std::printf("decode: knowing only token %d at position %d, wrote on:\n\n%s\n\n", given->token, given->position,
-              text.c_str());
+  std::printf("decode: knowing only token %d at position %d, wrote on:\n\n%s\n\n", given->token,
+              given->position, text.c_str());
 
   if (options.corrupt) {
     // Somewhere in the keys of the first pulled block's first token, in layer 3.
@@ -79,7 +84,8 @@ Status run_decode(const DemoOptions& options) {
   mine.position = end - 1;
   mine.token = tokens->empty() ? given->token : tokens->back();
   mine.text = text;
-  if (Status status = client->publish(*layout, Tier::kG2, Rights::kRead, {"check"}); !status.ok()) return status;
+  if (Status status = client->publish(*layout, Tier::kG2, Rights::kRead, {"check"}); !status.ok())
+    return status;
   if (Status status = tell(*client, "check", mine.encode()); !status.ok()) return status;
   Result<std::string> answer = hear(*client, "check");
   return answer.ok() ? Status() : answer.status();

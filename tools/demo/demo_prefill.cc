@@ -16,21 +16,23 @@ Status run_prefill(const DemoOptions& options) {
   const Geometry geometry = cache_geometry(LayoutKind::kFullyContiguous);
   Result<Region> region = client->create_region(geometry.part_bytes());
   if (!region.ok()) return region.status();
-  Result<LayoutHandle> layout = client->register_layout(fully_contiguous(region->handle, 0, geometry));
+  Result<LayoutHandle> layout =
+      client->register_layout(fully_contiguous(region->handle, 0, geometry));
   if (!layout.ok()) return layout.status();
 
   HandOver hand_over;
   hand_over.position = static_cast<int>(tokens->size()) - 1;
   hand_over.token = tokens->back();
   for (uint32_t page = 0; page < blocks_for(static_cast<int>(tokens->size())); ++page) {
-    hand_over.blocks.push_back((page * 7 + 3) % kMaxBlocks);   // pages lie wherever blocks are free
+    hand_over.blocks.push_back((page * 7 + 3) % kMaxBlocks);  // pages lie wherever blocks are free
   }
   const KvView view = KvView::fully_contiguous(region->data, hand_over.blocks);
   if (Status status = prefill(*model, *tokens, view); !status.ok()) return status;
   std::printf("prefill: computed %zu tokens into %zu blocks, fully contiguous\n", tokens->size(),
               hand_over.blocks.size());
 
-  if (Status status = client->publish(*layout, Tier::kG2, Rights::kRead, {"decode"}); !status.ok()) return status;
+  if (Status status = client->publish(*layout, Tier::kG2, Rights::kRead, {"decode"}); !status.ok())
+    return status;
   if (Status status = tell(*client, "decode", hand_over.encode()); !status.ok()) return status;
   Result<std::string> answer = hear(*client, "decode");
   if (!answer.ok()) return answer.status();

@@ -1,7 +1,8 @@
 // Running the model over a prompt and on from there: what prefill, decode and the check share.
 //
-// Everybody draws tokens with the same seed, by position alone, so a text that one process continues on
-// another's KV cache is the one that a single process would have written. Any thread; nothing is kept.
+// Everybody draws tokens with the same seed, by position alone, so a text that one process
+// continues on another's KV cache is the one that a single process would have written. Any thread;
+// nothing is kept.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +24,9 @@ constexpr std::uint32_t blocks_for(int tokens) {
 // Fills positions 0 to tokens.size() - 1 of the cache.
 Status prefill(const TinyLm& model, const std::vector<int>& tokens, const KvView& kv);
 
-// Goes on from `last_token` at `position` (whose earlier positions the cache holds), token by token, until
-// `end` positions are filled. Returns the new tokens.
-Result<std::vector<int>> continue_text(const TinyLm& model, int last_token, int position, int end, const KvView& kv);
+// Goes on from `last_token` at `position` (whose earlier positions the cache holds), token by
+// token, until `end` positions are filled. Returns the new tokens.
+Result<std::vector<int>> continue_text(const TinyLm& model, int last_token, int position, int end,
+                                       const KvView& kv);
 
 }  // namespace wherry::demo

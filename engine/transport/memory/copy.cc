@@ -9,13 +9,16 @@
 
 namespace wherry::engine {
 
-void copy_cached(void* destination, const void* source, size_t bytes) { std::memcpy(destination, source, bytes); }
+void copy_cached(void* destination, const void* source, size_t bytes) {
+  std::memcpy(destination, source, bytes);
+}
 
 #if defined(__x86_64__)
 namespace {
 
 // Both take a destination aligned to 64 bytes and a multiple of 64 bytes.
-__attribute__((target("avx512f"))) void stream_avx512(std::byte* to, const std::byte* from, size_t bytes) {
+__attribute__((target("avx512f"))) void stream_avx512(std::byte* to, const std::byte* from,
+                                                      size_t bytes) {
   for (size_t i = 0; i < bytes; i += 64) {
     _mm512_stream_si512(reinterpret_cast<__m512i*>(to + i), _mm512_loadu_si512(from + i));
   }
@@ -30,7 +33,8 @@ __attribute__((target("avx"))) void stream_avx(std::byte* to, const std::byte* f
 
 void stream_sse2(std::byte* to, const std::byte* from, size_t bytes) {
   for (size_t i = 0; i < bytes; i += 16) {
-    _mm_stream_si128(reinterpret_cast<__m128i*>(to + i), _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i)));
+    _mm_stream_si128(reinterpret_cast<__m128i*>(to + i),
+                     _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i)));
   }
 }
 
@@ -57,7 +61,9 @@ void copy_streaming(void* destination, const void* source, size_t bytes) {
   _mm_sfence();
 }
 #else
-void copy_streaming(void* destination, const void* source, size_t bytes) { copy_cached(destination, source, bytes); }
+void copy_streaming(void* destination, const void* source, size_t bytes) {
+  copy_cached(destination, source, bytes);
+}
 #endif
 
 }  // namespace wherry::engine

@@ -67,9 +67,10 @@ class MemoryLane final : public Lane {
     const std::byte* from = run.source->base + run.source_offset;
     (run.streaming ? copy_streaming : copy_cached)(to, from, run.length);
     ++stats_.runs;
-    // The SIGBUS handler has put other memory under a mapping that lost pages: what was copied means
-    // nothing then. relaxed: the handler ran on this thread or long ago.
-    if (run.source->broken.load(std::memory_order_relaxed) || run.destination->broken.load(std::memory_order_relaxed)) {
+    // The SIGBUS handler has put other memory under a mapping that lost pages: what was copied
+    // means nothing then. relaxed: the handler ran on this thread or long ago.
+    if (run.source->broken.load(std::memory_order_relaxed) ||
+        run.destination->broken.load(std::memory_order_relaxed)) {
       ++stats_.errors;
       return result_of(run, Code::kMemoryFault);
     }

@@ -1,4 +1,5 @@
-// The memory transport: copies between two mapped regions of this host, in bounded pieces between polls.
+// The memory transport: copies between two mapped regions of this host, in bounded pieces between
+// polls.
 #pragma once
 
 #include <memory>
@@ -15,7 +16,9 @@ class MemoryTransport final : public LocalTransport {
 
   TransportId id() const override { return TransportId::kMemory; }
   Availability available() const override { return {true, ""}; }
-  std::string info() const override { return "copies in pieces of " + std::to_string(piece_bytes_) + " bytes"; }
+  std::string info() const override {
+    return "copies in pieces of " + std::to_string(piece_bytes_) + " bytes";
+  }
   std::unique_ptr<Lane> make_lane(uint32_t poller) override;
 
  private:

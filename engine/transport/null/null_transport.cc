@@ -31,7 +31,7 @@ class NullLane final : public Lane {
     return filled;
   }
 
-  void abort(uint32_t /*request*/) override {}   // everything posted is done already
+  void abort(uint32_t /*request*/) override {}  // everything posted is done already
   bool busy() const override { return head_ != tail_; }
   int arm() override { return -1; }
   LaneStats stats() const override { return stats_; }
@@ -46,6 +46,8 @@ class NullLane final : public Lane {
 
 }  // namespace
 
-std::unique_ptr<Lane> NullTransport::make_lane(uint32_t /*poller*/) { return std::make_unique<NullLane>(); }
+std::unique_ptr<Lane> NullTransport::make_lane(uint32_t /*poller*/) {
+  return std::make_unique<NullLane>();
+}
 
 }  // namespace wherry::engine

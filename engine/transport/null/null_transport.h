@@ -1,6 +1,6 @@
-// The null transport: says that runs have arrived and moves nothing. It shows what everything around the
-// copies costs; only for benchmarks, only where the engine was started with --allow-null, and only for
-// requests that name it.
+// The null transport: says that runs have arrived and moves nothing. It shows what everything
+// around the copies costs; only for benchmarks, only where the engine was started with
+// --allow-null, and only for requests that name it.
 #pragma once
 
 #include <memory>
