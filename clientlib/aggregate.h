@@ -1,7 +1,8 @@
 // Aggregate: what stands behind a notification that is not one request of one channel. Internal.
+//
+// Any thread; merged once, by whoever first sees that all members are complete.
 #pragma once
 
-#include <atomic>
 #include <mutex>
 #include <vector>
 
@@ -12,8 +13,7 @@ namespace wherry::detail {
 struct Aggregate {
   std::vector<TransferCompleteNotification> members;
   std::once_flag merge_once;
-  std::atomic<bool> merged{false};
-  Completion completion;
+  Completion completion;  // after the merge
 };
 
 }  // namespace wherry::detail

@@ -6,8 +6,6 @@
 namespace wherry {
 namespace {
 
-constexpr uint64_t kDefaultWaitMs = 30'000;
-
 // The waiting form of `attempt`.
 template <typename Attempt>
 Result<TransferCompleteNotification> until_it_fits(detail::ChannelCore& core,
@@ -24,17 +22,10 @@ Result<TransferCompleteNotification> until_it_fits(detail::ChannelCore& core,
       deadline = detail::ChannelCore::absolute_deadline(options);
       fixed.deadline_ns = deadline;
       fixed.timeout_ns = 0;
-      if (deadline == 0) deadline = deadline_in_ms(kDefaultWaitMs);
+      if (deadline == 0) deadline = monotonic_ns() + core.default_deadline_ns();
     }
     if (Status status = core.wait_for_room(code, deadline); !status.ok()) return status;
   }
-}
-
-Status foreign_thread() {
-  return {Code::kInvalidArgument,
-          "notifications: wanted the thread that owns the client's first channel, got another; ask "
-          "there, "
-          "or have the owner release() it"};
 }
 
 }  // namespace
@@ -88,19 +79,11 @@ Result<TransferCompleteNotification> Channel::try_notify(ClientHandle target,
 uint32_t Channel::poll() { return core_->drive(); }
 
 Result<std::vector<Notification>> Channel::poll_notifications() {
-  return detail::guarded([&]() -> Result<std::vector<Notification>> {
-    std::vector<Notification> list;
-    if (!core_->take_notifications(&list)) return foreign_thread();
-    return list;
-  });
+  return detail::guarded([&] { return core_->take_notifications(); });
 }
 
 Result<std::vector<Notification>> Channel::wait_notifications(uint64_t deadline_ns) {
-  return detail::guarded([&]() -> Result<std::vector<Notification>> {
-    std::vector<Notification> list;
-    if (!core_->wait_notifications(deadline_ns, &list)) return foreign_thread();
-    return list;
-  });
+  return detail::guarded([&] { return core_->wait_notifications(deadline_ns); });
 }
 
 Result<int> Channel::descriptor() {

@@ -1,25 +1,33 @@
-// ChannelCore: completions, the end of a life, cancels.
+// ChannelCore: completions, the end of a life, cancels, notifications that arrived.
 #include <sys/epoll.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 
 #include "clientlib/channel_core.h"
+#include "clientlib/guard.h"
 
 namespace wherry::detail {
 namespace {
 
-uint64_t thread_token() {
-  static std::atomic<uint64_t> next{1};
-  thread_local const uint64_t token = next.fetch_add(1, std::memory_order_relaxed);
-  return token;
-}
-
 uint64_t to_client_clock(uint64_t engine_ns, int64_t offset_ns) {
   return engine_ns == 0 ? 0 : engine_ns + static_cast<uint64_t>(offset_ns);
+}
+
+Code code_of(const shm::CompletionHead& head) {
+  return head.status < kCodeCount ? static_cast<Code>(head.status) : Code::kInternal;
+}
+
+// A record that failed before any byte moved failed with all its blocks, and its entries name who
+// is to blame. Else they name all that failed.
+bool failed_whole(const shm::CompletionHead& head) {
+  return code_of(head) != Code::kOk && head.bytes == 0;
+}
+
+// Beside records that succeed, all blocks of one that failed have to be named.
+bool names_all(const Record& record, const shm::CompletionHead& head) {
+  return failed_whole(head) && record.request->split;
 }
 
 }  // namespace
@@ -28,6 +36,7 @@ Result<std::shared_ptr<ChannelCore>> ChannelCore::create(std::shared_ptr<const H
                                                          CoreOptions options) {
   const bool descriptor = options.descriptor;
   std::shared_ptr<ChannelCore> core(new ChannelCore(std::move(handles), std::move(options)));
+  if (!core->try_own()) return out_of_memory("none to remember a channel's thread");
   if (!descriptor) return core;
   core->epoll_.reset(epoll_create1(EPOLL_CLOEXEC));
   Result<shm::UniqueFd> event = shm::create_eventfd();
@@ -45,26 +54,23 @@ Result<std::shared_ptr<ChannelCore>> ChannelCore::create(std::shared_ptr<const H
 ChannelCore::ChannelCore(std::shared_ptr<const HandleTable> handles, CoreOptions options)
     : handles_(std::move(handles)),
       options_(std::move(options)),
-      fork_generation_(fork_generation()),
-      owner_(thread_token()) {}
+      fork_generation_(fork_generation()) {}
 
 ChannelCore::~ChannelCore() {
-  std::unique_ptr<Link> untaken(next_link_.exchange(nullptr, std::memory_order_acq_rel));
+  const std::unique_ptr<Link> untaken(next_link_.exchange(nullptr, std::memory_order_acq_rel));
   if (forked() || !options_.on_close) return;
   const Link* link = untaken != nullptr ? untaken.get() : link_.get();
-  if (link != nullptr) options_.on_close(*link);
+  if (link == nullptr) return;
+  [[maybe_unused]] const Status ignored = guarded([&]() -> Status {
+    options_.on_close(*link);
+    return {};
+  });
 }
 
-void ChannelCore::offer(std::unique_ptr<Link> link) {
+void ChannelCore::offer(std::unique_ptr<Link> link) noexcept {
+  refused_.store(Code::kOk, std::memory_order_release);
   delete next_link_.exchange(link.release(), std::memory_order_acq_rel);
-}
-
-bool ChannelCore::try_own() {
-  const uint64_t me = thread_token();
-  uint64_t owner = owner_.load(std::memory_order_acquire);
-  if (owner == me) return !forked();
-  return owner == 0 && !forked() &&
-         owner_.compare_exchange_strong(owner, me, std::memory_order_acq_rel);
+  if (self_event_.valid()) shm::ring_eventfd(self_event_.get());
 }
 
 bool ChannelCore::take_link() {
@@ -72,7 +78,6 @@ bool ChannelCore::take_link() {
   if (link_ == nullptr) return false;
   ++lives_;
   corrupt_ = false;
-  records_ = RecordTable(link_->credits());
   if (epoll_.valid() && link_->parts().wake_socket.valid()) {
     epoll_event wanted{};
     wanted.events = EPOLLIN;
@@ -92,62 +97,68 @@ bool ChannelCore::over() const {
   return corrupt_ || link_->engine_dead() || link_->state() == shm::ChannelState::kClosed;
 }
 
-uint32_t ChannelCore::drive() {
+uint32_t ChannelCore::drive() noexcept {
   if (!try_own()) return 0;
   finished_ = 0;
+  try {
+    work();
+  } catch (...) {
+    // No memory for a list of failed blocks, or for a notification: the next call goes on from here.
+  }
+  return finished_;
+}
+
+void ChannelCore::work() {
   if (armed_) disarm();
-  if (link_ == nullptr && !take_link()) return 0;
+  if (link_ == nullptr && !take_link()) return;
   const bool ended = over();
   reap();
-  if (ended) {
-    resolve_rest();
-    return finished_;
-  }
+  if (ended) return resolve_rest();
   if (waiting_ != nullptr) flush_waiting();
   if (cancels_wanted_) send_cancels();
   if (written_) {
     link_->ring();
     written_ = false;
   }
-  return finished_;
 }
 
 void ChannelCore::reap() {
-  shm::RecordReader& ring = link_->completions();
-  bool any = false;
-  while (!corrupt_ && ring.ready()) {
+  while (!corrupt_ && link_->completions().ready()) {
     shm::CompletionHead head;
-    ring.copy_head(&head);
-    const Record* found = records_.find(head.request_id);
+    link_->completions().copy_head(&head);
+    const Record* found = link_->records().find(head.request_id);
     if (found == nullptr || head.failed_count > std::max(found->blocks, 1u)) {
       corrupt_ = true;
       break;
     }
     const Record record = *found;
+    reserve_failed(record, head);
     merge(record, head);
-    ring.consume(shm::completion_slots(head.failed_count));
-    link_->return_credits(record.slots);
-    records_.remove(record.id);
-    any = true;
+    link_->reap(shm::completion_slots(head.failed_count), record.slots);
+    link_->records().remove(record.id);
     settle(record.request);
   }
-  if (any) link_->reaped();
+  link_->store_reap_cursor();
+}
+
+// Room for what merge() will add to the list of failed blocks.
+void ChannelCore::reserve_failed(const Record& record, const shm::CompletionHead& head) {
+  std::vector<FailedBlock>& list = record.request->completion.failed;
+  const size_t size = list.size() + (names_all(record, head) ? record.blocks : head.failed_count);
+  if (size > list.capacity()) list.reserve(std::max(size, 2 * list.capacity()));
 }
 
 void ChannelCore::merge(const Record& record, const shm::CompletionHead& head) {
   Completion& whole = record.request->completion;
-  const Code code = head.status < kCodeCount ? static_cast<Code>(head.status) : Code::kInternal;
-  // A record that failed before any byte moved failed with all its blocks; the entries name who is
-  // to blame. Else they name all that failed.
-  const bool all_failed = code != Code::kOk && head.bytes == 0;
-  const uint64_t failed =
-      all_failed ? record.blocks : std::min<uint64_t>(head.failed_count, record.blocks);
+  const uint64_t failed = failed_whole(head)
+                              ? record.blocks
+                              : std::min<uint64_t>(head.failed_count, record.blocks);
   whole.blocks_failed += failed;
   whole.blocks_ok += record.blocks - failed;
   whole.bytes += head.bytes;
   whole.local_quiet = whole.local_quiet && (head.quiet & shm::kLocalQuiet) != 0;
   whole.remote_quiet = whole.remote_quiet && (head.quiet & shm::kRemoteQuiet) != 0;
-  if (record.request->outcome.add(code)) {
+  if (record.request->outcome.add(code_of(head))) {
     whole.wc_status = head.wc_status;
     whole.error_number = head.error_number;
     whole.vendor_error = head.vendor_error;
@@ -160,18 +171,17 @@ void ChannelCore::merge(const Record& record, const shm::CompletionHead& head) {
   const uint64_t start = to_client_clock(head.start_ns, offset);
   if (start != 0 && (whole.start_ns == 0 || start < whole.start_ns)) whole.start_ns = start;
   whole.end_ns = std::max(whole.end_ns, to_client_clock(head.end_ns, offset));
-  if (failed > 0 || head.failed_count > 0) merge_failed(record, head, all_failed, code);
+  merge_failed(record, head);
   --record.request->records_out;
 }
 
-void ChannelCore::merge_failed(const Record& record, const shm::CompletionHead& head, bool whole,
-                               Code code) {
+void ChannelCore::merge_failed(const Record& record, const shm::CompletionHead& head) {
   std::vector<FailedBlock>& list = record.request->completion.failed;
-  // Beside records that succeed, all blocks of one that failed have to be named.
-  const bool fill = whole && record.request->split;
+  const bool fill = names_all(record, head);
   const size_t base = list.size();
   for (uint32_t i = 0; fill && i < record.blocks; ++i) {
-    list.push_back({record.first_index + i, 0, code, head.wc_status, head.error_number});
+    list.push_back(
+        {record.first_index + i, 0, code_of(head), head.wc_status, head.error_number});
   }
   shm::FailedEntry entries[shm::kEntriesPerSlot];
   for (uint32_t i = 0; i < head.failed_count; ++i) {
@@ -180,7 +190,7 @@ void ChannelCore::merge_failed(const Record& record, const shm::CompletionHead& 
     }
     const shm::FailedEntry entry =
         i == 0 ? head.first_failed : entries[(i - 1) % shm::kEntriesPerSlot];
-    if (entry.pair >= std::max(record.blocks, 1u)) continue;
+    if (entry.pair >= record.blocks) continue;
     const FailedBlock block{record.first_index + entry.pair, 0, static_cast<Code>(entry.status),
                             entry.wc_status, entry.error_number};
     if (fill) {
@@ -206,11 +216,13 @@ void ChannelCore::settle(Request* request) {
   pool_.drop(request);
 }
 
-// A record that ends without a completion from the engine.
+// A record that ends without a completion from the engine. Counts as published.
 void ChannelCore::end_record(const Record& record, Code code, bool quiet) {
   shm::CompletionHead head{};
   head.status = static_cast<uint8_t>(code);
   head.quiet = quiet ? shm::kLocalQuiet | shm::kRemoteQuiet : 0;
+  reserve_failed(record, head);
+  if (record.id != 0) link_->records().remove(record.id);
   merge(record, head);
   settle(record.request);
 }
@@ -224,9 +236,7 @@ void ChannelCore::resolve_rest() {
   const bool dead = link_->engine_dead();
   const bool quiet = !corrupt_ || dead;
   read_notifications();
-  std::vector<Record> rest;
-  records_.for_each([&rest](const Record& record) { rest.push_back(record); });
-  std::sort(rest.begin(), rest.end(), [](const Record& a, const Record& b) { return a.id < b.id; });
+  const std::vector<Record> rest = link_->records().oldest_first();
   // Nothing may be published any more.
   while (waiting_ != nullptr) {
     abandon_waiting(waiting_, dead ? Code::kNotStarted : Code::kAborted);
@@ -238,9 +248,9 @@ void ChannelCore::resolve_rest() {
     } else if (corrupt_) {
       code = Code::kInternal;
     }
-    records_.remove(record.id);
     end_record(record, code, quiet);
   }
+  if (corrupt_ && !dead) refuse(Code::kInternal);
   cancels_wanted_ = false;
   written_ = false;
   drop_link();
@@ -248,6 +258,7 @@ void ChannelCore::resolve_rest() {
 
 Status ChannelCore::cancel(Request* request) {
   if (request->done.load(std::memory_order_acquire) != 0) return {};
+  if (forked()) return in_a_fork();
   if (!try_own()) {
     return {
         Code::kInvalidArgument,
@@ -258,8 +269,8 @@ Status ChannelCore::cancel(Request* request) {
   if (request->waiting_blocks() > 0 || !request->notification.empty()) {
     abandon_waiting(request, Code::kCancelled);
   }
+  if (request->records_out == 0) return {};
   request->cancel_wanted = true;
-  cancels_wanted_ = true;
   send_cancels();
   return {};
 }
@@ -267,7 +278,7 @@ Status ChannelCore::cancel(Request* request) {
 void ChannelCore::send_cancels() {
   bool sent = false;
   bool full = false;
-  records_.for_each([&](Record& record) {
+  link_->records().for_each([&](Record& record) {
     if (!record.request->cancel_wanted || record.cancel_sent) return;
     if (!full && link_->cancel(record.id)) {
       record.cancel_sent = true;
@@ -280,19 +291,9 @@ void ChannelCore::send_cancels() {
   if (sent) link_->ring();
 }
 
-bool ChannelCore::take_notifications(std::vector<Notification>* out) {
-  if (!try_own()) return false;
-  drive();
-  if (link_ != nullptr) read_notifications();
-  for (Notification& one : inbox_) out->push_back(std::move(one));
-  inbox_.clear();
-  return true;
-}
-
 void ChannelCore::read_notifications() {
   if (!link_->has_notifications()) return;
-  shm::RecordReader& ring = link_->notifications();
-  bool any = false;
+  const shm::RecordReader& ring = link_->notifications();
   while (!corrupt_ && ring.ready()) {
     shm::NotificationHead head;
     ring.copy_head(&head);
@@ -314,10 +315,8 @@ void ChannelCore::read_notifications() {
     one.sequence = head.sequence;
     one.sender_session = head.sender_session;
     inbox_.push_back(std::move(one));
-    ring.consume(slots);
-    any = true;
+    link_->notification_read(slots);
   }
-  if (any) link_->notifications_read();
 }
 
 }  // namespace wherry::detail

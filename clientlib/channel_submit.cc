@@ -8,18 +8,20 @@
 namespace wherry::detail {
 namespace {
 
-Status gone() {
-  return {Code::kEngineGone,
-          "channel: wanted an attached engine, got none; the library attaches again by itself, try "
-          "again "
-          "or watch engine_state()"};
-}
-
 Status not_owner() {
   return {Code::kInvalidArgument,
           "channel: wanted the thread it belongs to, got another; use a channel of this thread, or "
-          "have "
-          "the owner give it up first"};
+          "have the owner release() it first"};
+}
+
+Status blocks_only(const char* call) {
+  return {Code::kUnsupported, std::string(call) +
+                                  ": wanted neither layers nor a notification in the options, got "
+                                  "one; those go with blocks"};
+}
+
+bool for_blocks_only(const TransferOptions& options) {
+  return options.layer_begin != 0 || options.layer_end != 0 || !options.notification.empty();
 }
 
 shm::SubmitHead make_head(shm::Op op, const TransferOptions& options) {
@@ -43,6 +45,23 @@ uint64_t ChannelCore::absolute_deadline(const TransferOptions& options) {
   return deadline;
 }
 
+// Why there is no link to submit to.
+Status ChannelCore::gone() const {
+  const Code refused = refused_.load(std::memory_order_acquire);
+  if (refused == Code::kOk) {
+    return {Code::kEngineGone,
+            "channel: wanted an attached engine, got none; the library attaches again by itself, "
+            "try again or watch engine_state()"};
+  }
+  return {refused,
+          "channel: wanted one the engine serves, got one it does not (engine_state() says why if "
+          "it refused it when this client attached again); open another, or use fewer"};
+}
+
+uint64_t ChannelCore::default_deadline_ns() const {
+  return link_ != nullptr ? link_->parts().default_deadline_ns : 0;
+}
+
 Status ChannelCore::ready_to_submit() {
   if (forked()) return in_a_fork();
   if (!try_own()) return not_owner();
@@ -50,8 +69,8 @@ Status ChannelCore::ready_to_submit() {
   if (link_ == nullptr || link_->lost()) return gone();
   if (link_->state() == shm::ChannelState::kDraining) {
     return {Code::kDraining,
-            "engine: wanted one that takes requests, got one that drains; use another or "
-            "wait for its restart"};
+            "engine: wanted one that takes requests, got one that drains; use another or wait for "
+            "its restart"};
   }
   return {};
 }
@@ -77,15 +96,15 @@ Status ChannelCore::room_for(uint32_t slots) {
   return {};
 }
 
-Request* ChannelCore::new_request(const shm::SubmitHead& head) {
+// A request that nobody has seen; it goes back to the pool with its notification.
+TransferCompleteNotification ChannelCore::new_request(const shm::SubmitHead& head) {
   Request* request = pool_.take();
   request->done.store(0, std::memory_order_relaxed);
-  // One reference is the channel's until the request is done, one the caller's notification.
-  request->references.store(2, std::memory_order_relaxed);
-  request->completion.failed.clear();
-  std::vector<FailedBlock> capacity = std::move(request->completion.failed);
+  request->references.store(1, std::memory_order_relaxed);
+  std::vector<FailedBlock> failed = std::move(request->completion.failed);  // for its capacity
+  failed.clear();
   request->completion = Completion{};
-  request->completion.failed = std::move(capacity);
+  request->completion.failed = std::move(failed);
   request->completion.submit_ns = monotonic_ns();
   request->outcome = Outcome{};
   request->records_out = 0;
@@ -98,11 +117,26 @@ Request* ChannelCore::new_request(const shm::SubmitHead& head) {
   request->index_base = 0;
   request->notification.clear();
   request->next_waiting = nullptr;
-  return request;
+  return {shared_from_this(), request};
 }
 
-TransferCompleteNotification ChannelCore::handle_of(Request* request) {
-  return {shared_from_this(), request};
+// Publishes the first record, for which there is room; from here on the request ends exactly once.
+void ChannelCore::accept(Request* request, const Piece& first) {
+  // relaxed: nobody else knows it. This reference is the channel's until the request is done.
+  request->references.fetch_add(1, std::memory_order_relaxed);
+  publish(request, first);
+  if (request->split) {
+    Request** last = &waiting_;
+    while (*last != nullptr) last = &(*last)->next_waiting;
+    *last = request;
+    try {
+      flush_waiting();
+    } catch (...) {
+      // No memory to say how some other request ends: left to the next drive().
+    }
+  }
+  link_->ring();
+  written_ = false;
 }
 
 uint32_t ChannelCore::max_blocks() const {
@@ -145,7 +179,7 @@ void ChannelCore::publish(Request* request, const Piece& piece) {
   record.first_index = piece.first_index;
   record.blocks = piece.blocks;
   record.slots = head.slot_count;
-  records_.add(record);
+  link_->records().add(record);
   ++request->records_out;
   if (request->completion.request_id == 0) request->completion.request_id = record.id;
   written_ = true;
@@ -185,7 +219,8 @@ Result<TransferCompleteNotification> ChannelCore::try_transfer(
   shm::SubmitHead head = make_head(shm::Op::kTransfer, options);
   head.source = from.engine_handle;
   head.destination = to.engine_handle;
-  Request* request = new_request(head);
+  TransferCompleteNotification notification = new_request(head);
+  Request* request = notification.request_;
   if (split) {
     // Everything that allocates comes before the first record is published.
     request->split = true;
@@ -200,16 +235,8 @@ Result<TransferCompleteNotification> ChannelCore::try_transfer(
           request->completion.submit_ns + link_->parts().default_deadline_ns;
     }
   }
-  publish(request, first);
-  if (split) {
-    Request** last = &waiting_;
-    while (*last != nullptr) last = &(*last)->next_waiting;
-    *last = request;
-    flush_waiting();
-  }
-  link_->ring();
-  written_ = false;
-  return handle_of(request);
+  accept(request, first);
+  return notification;
 }
 
 Result<TransferCompleteNotification> ChannelCore::try_range(const RangeOp& op,
@@ -219,24 +246,18 @@ Result<TransferCompleteNotification> ChannelCore::try_range(const RangeOp& op,
   HandleInfo to;
   if (Status status = check_range_op(op, &from, &to); !status.ok()) return status;
   if (Status s = check_options(options, link_->max_record_slots()); !s.ok()) return s;
-  if (options.layer_begin != 0 || options.layer_end != 0 || !options.notification.empty()) {
-    return Status(
-        Code::kUnsupported,
-        "byte range: wanted neither layers nor a notification, got one; those go with blocks");
-  }
+  if (for_blocks_only(options)) return blocks_only("byte range");
   if (Status status = room_for(2); !status.ok()) return status;
   shm::SubmitHead head = make_head(shm::Op::kRange, options);
   head.source = from.engine_handle;
   head.destination = to.engine_handle;
-  Request* request = new_request(head);
+  TransferCompleteNotification notification = new_request(head);
   const shm::RangeEntry range{op.source_offset, op.destination_offset, op.length};
   Piece piece;
   piece.blocks = 1;
   piece.range = &range;
-  publish(request, piece);
-  link_->ring();
-  written_ = false;
-  return handle_of(request);
+  accept(notification.request_, piece);
+  return notification;
 }
 
 Result<TransferCompleteNotification> ChannelCore::try_notify(ClientHandle target,
@@ -245,24 +266,18 @@ Result<TransferCompleteNotification> ChannelCore::try_notify(ClientHandle target
   if (Status status = ready_to_submit(); !status.ok()) return status;
   HandleInfo to;
   if (Status s = find_client_handle(*handles_, target.value, &to); !s.ok()) return s;
-  TransferOptions checked = options;
-  checked.notification = std::string(bytes);
-  if (Status s = check_options(checked, link_->max_record_slots()); !s.ok()) return s;
-  if (bytes.empty()) {
-    return Status(Code::kInvalidArgument,
-                  "notification: wanted at least 1 byte, got 0; send something");
-  }
+  if (Status s = check_options(options, link_->max_record_slots()); !s.ok()) return s;
+  if (for_blocks_only(options)) return blocks_only("notify");
+  if (Status s = check_notification(bytes, link_->max_record_slots()); !s.ok()) return s;
   const uint32_t slots = shm::record_slots(0, static_cast<uint32_t>(bytes.size()));
   if (Status status = room_for(slots); !status.ok()) return status;
   shm::SubmitHead head = make_head(shm::Op::kNotify, options);
   head.destination = to.engine_handle;
-  Request* request = new_request(head);
+  TransferCompleteNotification notification = new_request(head);
   Piece piece;
   piece.notification = bytes;
-  publish(request, piece);
-  link_->ring();
-  written_ = false;
-  return handle_of(request);
+  accept(notification.request_, piece);
+  return notification;
 }
 
 Status ChannelCore::check_range_op(const RangeOp& op, HandleInfo* from, HandleInfo* to) const {
@@ -339,20 +354,20 @@ void ChannelCore::unlink_waiting(Request* request) {
 
 // Ends what is not published of a request; the rest goes its way.
 void ChannelCore::abandon_waiting(Request* request, Code code) {
-  unlink_waiting(request);
   Record record;
   record.request = request;
   record.first_index = request->index_base + static_cast<uint32_t>(request->next);
   record.blocks = static_cast<uint32_t>(request->waiting_blocks());
-  request->next = request->source.size();
+  shm::CompletionHead head{};
+  head.status = static_cast<uint8_t>(code);
+  reserve_failed(record, head);
+  unlink_waiting(request);
   const bool unsent = record.blocks > 0 || !request->notification.empty();
+  request->next = request->source.size();
   request->notification.clear();
-  if (unsent) {
-    ++request->records_out;
-    end_record(record, code, true);
-  } else {
-    settle(request);
-  }
+  if (!unsent) return settle(request);
+  ++request->records_out;
+  end_record(record, code, true);
 }
 
 }  // namespace wherry::detail

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <ctime>
+#include <utility>
 
 #include "clientlib/channel_core.h"
 
@@ -30,10 +31,10 @@ void sleep_for(uint64_t ns) {
   nanosleep(&time, nullptr);
 }
 
-Status waited_too_long(const char* what) {
-  return {Code::kTimedOut, std::string(what) +
-                               ": wanted it before the deadline of this wait, got "
-                               "nothing yet; it goes on, wait again"};
+Status waited_too_long() {
+  return {Code::kTimedOut,
+          "request: wanted it complete before the deadline of this wait, got nothing yet; it goes "
+          "on, wait again"};
 }
 
 }  // namespace
@@ -80,7 +81,7 @@ Status ChannelCore::wait(const Request& request, uint64_t deadline_ns) {
       if (request.done.load(std::memory_order_acquire) != 0) return {};
     }
     const uint64_t now = monotonic_ns();
-    if (now >= deadline_ns) return waited_too_long("request");
+    if (now >= deadline_ns) return waited_too_long();
     if (owner) {
       pause(now, deadline_ns, Look::kCompletions);
     } else {
@@ -102,11 +103,31 @@ Status ChannelCore::wait_for_room(Code refusal, uint64_t deadline_ns) {
   return {};
 }
 
-bool ChannelCore::wait_notifications(uint64_t deadline_ns, std::vector<Notification>* out) {
+// Whether this thread may read notifications; does the channel's work.
+Status ChannelCore::notifications_ready() {
+  if (forked()) return in_a_fork();
+  if (!try_own()) {
+    return {Code::kInvalidArgument,
+            "notifications: wanted the thread that owns the client's first channel, got another; "
+            "ask there, or have the owner release() it"};
+  }
+  drive();
+  if (link_ == nullptr || link_->has_notifications()) return {};
+  return {Code::kInvalidArgument,
+          "notifications: wanted the client's first channel, got another; they arrive only there"};
+}
+
+Result<std::vector<Notification>> ChannelCore::take_notifications() {
+  if (Status status = notifications_ready(); !status.ok()) return status;
+  if (link_ != nullptr) read_notifications();
+  return std::exchange(inbox_, {});
+}
+
+Result<std::vector<Notification>> ChannelCore::wait_notifications(uint64_t deadline_ns) {
   for (;;) {
-    if (!take_notifications(out)) return false;
+    Result<std::vector<Notification>> list = take_notifications();
     const uint64_t now = monotonic_ns();
-    if (!out->empty() || now >= deadline_ns) return true;
+    if (!list.ok() || !list->empty() || now >= deadline_ns) return list;
     pause(now, deadline_ns, Look::kNotifications);
   }
 }
@@ -119,9 +140,9 @@ Result<int> ChannelCore::descriptor(bool ready) {
   }
   if (forked()) return in_a_fork();
   if (!try_own()) {
-    return Status(Code::kInvalidArgument,
-                  "descriptor: wanted the thread the channel belongs to, got "
-                  "another; arm it there");
+    return Status(
+        Code::kInvalidArgument,
+        "descriptor: wanted the thread the channel belongs to, got another; arm it there");
   }
   if (ready || drive() > 0) {
     shm::ring_eventfd(self_event_.get());

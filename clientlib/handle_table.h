@@ -2,7 +2,7 @@
 //
 // Any thread may look up, without a lock; the session changes entries, one thread at a time (it
 // holds its own lock). An entry is a seqlock over atomic words, so a reader never sees half of a
-// change.
+// change. Only add() allocates, and may throw for want of memory, before it changes anything.
 #pragma once
 
 #include <array>
@@ -62,40 +62,37 @@ class HandleTable {
 
   // Writers only, below here. A new handle; 0 when the table is full.
   uint64_t add(const HandleInfo& info) {
-    uint32_t slot = 0;
-    if (!free_.empty()) {
-      slot = free_.back();
-      free_.pop_back();
-    } else {
-      if (used_ == kChunks * kChunkEntries) return 0;
-      slot = used_;
-      auto& chunk = chunks_[slot / kChunkEntries];
-      if (chunk.load(std::memory_order_relaxed) == nullptr)
-        chunk.store(new Chunk, std::memory_order_release);
-      ++used_;
-    }
+    if (free_.empty() && !add_chunk()) return 0;
+    const uint32_t slot = free_.back();
+    free_.pop_back();
     Entry& entry = at(slot);
-    const uint64_t generation = entry.generation.load(std::memory_order_relaxed) + 1;
-    write(entry, static_cast<uint32_t>(generation) == 0 ? 1 : static_cast<uint32_t>(generation),
-          info);
+    const auto generation =
+        static_cast<uint32_t>(entry.generation.load(std::memory_order_relaxed) + 1);
+    write(entry, generation == 0 ? 1 : generation, info);
     return entry.generation.load(std::memory_order_relaxed) << 32 | slot;
   }
 
-  // The handle must be one that add() gave and remove() did not take.
-  void change(uint64_t handle, const HandleInfo& info) {
+  // False, and nothing changes, when the handle is none of this table's or was removed.
+  bool change(uint64_t handle, const HandleInfo& info) {
+    HandleInfo old;
+    if (!find(handle, &old)) return false;
     Entry& entry = at(static_cast<uint32_t>(handle));
     write(entry, entry.generation.load(std::memory_order_relaxed), info);
+    return true;
   }
 
-  void remove(uint64_t handle) {
-    change(handle, HandleInfo{});
-    free_.push_back(static_cast<uint32_t>(handle));
+  bool remove(uint64_t handle) {
+    if (!change(handle, HandleInfo{})) return false;
+    free_.push_back(static_cast<uint32_t>(handle));  // has room: see add_chunk()
+    return true;
   }
+
+  static constexpr uint32_t kMaxHandles = 65'536;
 
  private:
   static constexpr size_t kWords = sizeof(HandleInfo) / sizeof(uint64_t);
   static constexpr uint32_t kChunkEntries = 128;
-  static constexpr uint32_t kChunks = 512;
+  static constexpr uint32_t kChunks = kMaxHandles / kChunkEntries;
 
   struct Entry {
     std::atomic<uint64_t> version{0};  // odd while it is being written
@@ -103,6 +100,17 @@ class HandleTable {
     std::array<std::atomic<uint64_t>, kWords> words{};
   };
   using Chunk = std::array<Entry, kChunkEntries>;
+
+  bool add_chunk() {
+    if (used_chunks_ == kChunks) return false;
+    free_.reserve((used_chunks_ + 1) * kChunkEntries);  // of all slots there are
+    chunks_[used_chunks_].store(new Chunk, std::memory_order_release);
+    ++used_chunks_;
+    for (uint32_t i = 1; i <= kChunkEntries; ++i) {
+      free_.push_back(used_chunks_ * kChunkEntries - i);
+    }
+    return true;
+  }
 
   Entry& at(uint32_t slot) {
     return (*chunks_[slot / kChunkEntries].load(std::memory_order_relaxed))[slot % kChunkEntries];
@@ -120,7 +128,7 @@ class HandleTable {
   }
 
   std::array<std::atomic<Chunk*>, kChunks> chunks_{};
-  uint32_t used_ = 0;
+  uint32_t used_chunks_ = 0;
   std::vector<uint32_t> free_;
 };
 

@@ -14,8 +14,13 @@ namespace {
 const Completion kComplete;  // of a notification without a request
 
 void merge_members(detail::Aggregate* aggregate) {
-  detail::Outcome outcome;
   Completion& whole = aggregate->completion;
+  size_t failed = 0;
+  for (const TransferCompleteNotification& one : aggregate->members) {
+    failed += one.completion()->failed.size();
+  }
+  whole.failed.reserve(failed);  // the only step that may throw comes first
+  detail::Outcome outcome;
   for (size_t i = 0; i < aggregate->members.size(); ++i) {
     const Completion& one = *aggregate->members[i].completion();
     if (outcome.add(one.status)) {
@@ -43,15 +48,19 @@ void merge_members(detail::Aggregate* aggregate) {
     }
   }
   whole.status = outcome.code();
-  aggregate->merged.store(true, std::memory_order_release);
 }
 
-// Merges once all members are complete; whether they are.
-bool merge_if_complete(detail::Aggregate* aggregate) {
+// Merges once all members are complete; whether they are. Without memory for the merge it is not
+// complete yet: the next look tries again.
+bool merge_if_complete(detail::Aggregate* aggregate) noexcept {
   for (const TransferCompleteNotification& member : aggregate->members) {
     if (member.completion() == nullptr) return false;
   }
-  std::call_once(aggregate->merge_once, merge_members, aggregate);
+  try {
+    std::call_once(aggregate->merge_once, merge_members, aggregate);
+  } catch (...) {
+    return false;
+  }
   return true;
 }
 
@@ -85,16 +94,18 @@ TransferCompleteNotification::~TransferCompleteNotification() {
   if (request_ != nullptr) channel_->pool().drop(request_);
 }
 
-TransferCompleteNotification TransferCompleteNotification::aggregate(
+Result<TransferCompleteNotification> TransferCompleteNotification::aggregate(
     std::vector<TransferCompleteNotification> members) {
-  TransferCompleteNotification result;
-  if (members.empty()) return result;
-  result.aggregate_ = std::make_shared<detail::Aggregate>();
-  result.aggregate_->members = std::move(members);
-  return result;
+  return detail::guarded([&]() -> Result<TransferCompleteNotification> {
+    TransferCompleteNotification result;
+    if (members.empty()) return result;
+    result.aggregate_ = std::make_shared<detail::Aggregate>();
+    result.aggregate_->members = std::move(members);
+    return result;
+  });
 }
 
-const Completion* TransferCompleteNotification::completion() const {
+const Completion* TransferCompleteNotification::completion() const noexcept {
   if (aggregate_ != nullptr) {
     return merge_if_complete(aggregate_.get()) ? &aggregate_->completion : nullptr;
   }
@@ -102,7 +113,7 @@ const Completion* TransferCompleteNotification::completion() const {
   return request_->done.load(std::memory_order_acquire) != 0 ? &request_->completion : nullptr;
 }
 
-bool TransferCompleteNotification::poll() {
+bool TransferCompleteNotification::poll() noexcept {
   if (completion() != nullptr) return true;
   if (aggregate_ == nullptr) {
     channel_->drive();
@@ -125,9 +136,9 @@ Result<Completion> TransferCompleteNotification::wait(uint64_t deadline_ns) {
       for (TransferCompleteNotification& member : aggregate_->members) {
         if (member.completion() != nullptr) continue;
         const uint64_t slice = monotonic_ns() + kMemberSliceNs;
-        Result<Completion> one = member.wait(std::min(deadline_ns, slice));
-        const bool over = !one.ok() && (one.code() != Code::kTimedOut || deadline_ns <= slice);
-        if (over) return one.status();
+        const Status status = member.wait(std::min(deadline_ns, slice)).status();
+        const bool goes_on = status.ok() || (status.code() == Code::kTimedOut && slice < deadline_ns);
+        if (!goes_on) return status;
         break;
       }
     }
@@ -155,25 +166,22 @@ Result<int> TransferCompleteNotification::descriptor() {
                     "descriptor: wanted a request of a channel, got none; it is complete already");
     }
     // All members have to share one channel, directly or through aggregates of their own.
-    Result<int> shared =
-        Status(Code::kUnsupported,
-               "descriptor: wanted members of one channel, got others; watch each one's");
+    const auto several = [] {
+      return Status(Code::kUnsupported,
+                    "descriptor: wanted members of one channel, got several; watch each one's");
+    };
+    Result<int> shared = several();
     for (TransferCompleteNotification& member : aggregate_->members) {
       if (member.completion() != nullptr) continue;
       Result<int> one = member.descriptor();
-      if (!one.ok() || (shared.ok() && *shared != *one)) {
-        return one.ok() ? Status(Code::kUnsupported,
-                                 "descriptor: wanted members of one channel, got "
-                                 "several; watch each one's")
-                        : one.status();
-      }
+      if (!one.ok()) return one;
+      if (shared.ok() && *shared != *one) return several();
       shared = one;
     }
-    if (!shared.ok()) {  // all complete: readable at once
-      for (TransferCompleteNotification& member : aggregate_->members) {
-        shared = member.descriptor();
-        if (shared.ok()) break;
-      }
+    if (shared.ok()) return shared;
+    for (TransferCompleteNotification& member : aggregate_->members) {  // all complete: readable
+      shared = member.descriptor();
+      if (shared.ok()) break;
     }
     return shared;
   });

@@ -1,10 +1,11 @@
 // Registry: what a client owns, kept so that it can be registered with the next engine. Internal.
 //
-// Plain data of the session, under its locks.
+// Plain data of the session, under its locks. Keys are the library's handles.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -58,10 +59,10 @@ struct OwnLayout {
 };
 
 struct Registry {
-  std::map<uint64_t, OwnRegion> regions;  // by the library's handle
+  std::map<uint64_t, OwnRegion> regions;
   std::map<uint64_t, OwnLayout> layouts;
-  std::map<uint64_t, uint64_t> found;  // the engine's handle -> the library's; layouts and clients
-  std::map<std::pair<InstanceId, uint32_t>, ClientHandle> clients;
+  std::set<uint64_t> found;  // layouts and clients
+  std::map<std::pair<InstanceId, uint32_t>, uint64_t> clients;  // found ones, by name
 };
 
 }  // namespace wherry::detail

@@ -68,6 +68,15 @@ Status check_ids(const char* side, std::span<const BlockId> ids, uint32_t blocks
                                  number(*bad) + "; name blocks the layout has"};
 }
 
+Status check_length(std::string_view notification, uint32_t max_record_slots) {
+  const uint64_t longest = std::min<uint64_t>(shm::kMaxNotificationBytes,
+                                              uint64_t{max_record_slots - 1} * shm::kPayloadBytes);
+  if (notification.size() <= longest) return {};
+  return {Code::kInvalidArgument, "notification: wanted at most " + number(longest) +
+                                      " bytes, got " + number(notification.size()) +
+                                      "; send less, or open the channel with more slots"};
+}
+
 bool ascending(std::span<const BlockId> ids) {
   return std::adjacent_find(ids.begin(), ids.end(), std::greater_equal<BlockId>()) == ids.end();
 }
@@ -118,14 +127,18 @@ Status check_options(const TransferOptions& options, uint32_t max_record_slots) 
     return {Code::kInvalidArgument, "priority: wanted normal or high, got " +
                                         number(uint64_t(options.priority)) + "; use one of these"};
   }
-  const uint64_t longest = std::min<uint64_t>(shm::kMaxNotificationBytes,
-                                              uint64_t{max_record_slots - 1} * shm::kPayloadBytes);
-  if (options.notification.size() > longest) {
-    return {Code::kInvalidArgument, "notification: wanted at most " + number(longest) +
-                                        " bytes, got " + number(options.notification.size()) +
-                                        "; send less, or open the channel with more slots"};
+  if (options.required_transport > TransportKind::kNull) {
+    return {Code::kInvalidArgument, "required transport: wanted one of TransportKind, got " +
+                                        number(uint64_t(options.required_transport)) +
+                                        "; use kAny or one that transports() lists"};
   }
-  return {};
+  return check_length(options.notification, max_record_slots);
+}
+
+Status check_notification(std::string_view bytes, uint32_t max_record_slots) {
+  if (!bytes.empty()) return check_length(bytes, max_record_slots);
+  return {Code::kInvalidArgument,
+          "notification: wanted at least 1 byte, got 0; send something"};
 }
 
 Status check_transfer(const HandleInfo& source, const HandleInfo& destination, bool same,

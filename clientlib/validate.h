@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <memory>
 #include <span>
+#include <string_view>
 
 #include "clientlib/handle_table.h"
 #include "clientlib/types.h"
@@ -47,6 +48,9 @@ Status find_client_handle(const HandleTable& table, uint64_t handle, HandleInfo*
 
 // Options that do not depend on the layouts.
 Status check_options(const TransferOptions& options, uint32_t max_record_slots);
+
+// A notification that is sent by itself.
+Status check_notification(std::string_view bytes, uint32_t max_record_slots);
 
 // The whole list, before it is split. `same` = both handles are one.
 Status check_transfer(const HandleInfo& source, const HandleInfo& destination, bool same,

@@ -25,10 +25,11 @@ namespace wherry::engine {
 class Session;
 
 struct ControlContext {
-  ControlContext(const Config& engine_config, Registrar* registrar)
-      : config(engine_config), mappings(registrar) {}
+  ControlContext(const Config& engine_config, Registrar* engine_registrar)
+      : config(engine_config), registrar(engine_registrar), mappings(engine_registrar) {}
 
   const Config& config;
+  Registrar* const registrar;
   uint64_t incarnation = 0;
   uint64_t start_ns = 0;
   std::vector<PollerReport> poller_reports;

@@ -107,7 +107,11 @@ bool ControlThread::turn(int timeout_ms) {
   take_requests();
   take_reports();
   for (RegistrarResult result; parts_.registrar->take(&result);) {
-    context_.mappings.on_result(std::move(result));
+    if (result.kind == RegistrarResult::Kind::kRan) {
+      result.done();
+    } else {
+      context_.mappings.on_result(std::move(result));
+    }
   }
   context_.timers.run(monotonic_ns());
   context_.grace.poll();

@@ -30,8 +30,8 @@ Mappings::Backing* Mappings::backing_of(const RegionFile& file, int fd) {
   return &backing;
 }
 
-void Mappings::acquire(const RegionFile& file, shm::UniqueFd fd, uint64_t offset, uint64_t length,
-                       Ready ready) {
+void Mappings::acquire(Registrar::Owner owner, const RegionFile& file, shm::UniqueFd fd,
+                       uint64_t offset, uint64_t length, Ready ready) {
   Backing* backing = backing_of(file, fd.get());
   if (backing == nullptr) {
     ready(errno_status(Code::kNoResources, "keeping a descriptor of a region's memory", errno));
@@ -58,10 +58,11 @@ void Mappings::acquire(const RegionFile& file, shm::UniqueFd fd, uint64_t offset
   entry->mapping->length = length;
   entry->mapping->writable = file.writable;
   entry->backing = backing;
+  entry->owner = owner;
   entry->holders = 1;
   entry->waiting.push_back(std::move(ready));
   backing->entries.push_back(entry.get());
-  registrar_->map(entry->mapping, std::move(fd));
+  registrar_->map(owner, entry->mapping, std::move(fd));
   const Mapping* key = entry->mapping.get();
   entries_.emplace(key, std::move(entry));
 }
@@ -74,7 +75,7 @@ void Mappings::release(const std::shared_ptr<const Mapping>& mapping,
     return;
   }
   entry.released = std::move(released);
-  registrar_->release(entry.mapping);
+  registrar_->release(entry.owner, entry.mapping);
 }
 
 void Mappings::on_result(RegistrarResult result) {

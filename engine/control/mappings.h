@@ -29,9 +29,9 @@ class Mappings {
   explicit Mappings(Registrar* registrar) : registrar_(registrar) {}
 
   // `file` is what check_region_file said of `fd` and this range. `ready` is called once, at once
-  // or from on_result().
-  void acquire(const RegionFile& file, shm::UniqueFd fd, uint64_t offset, uint64_t length,
-               Ready ready);
+  // or from on_result(). The work is done in the turns of `owner`.
+  void acquire(Registrar::Owner owner, const RegionFile& file, shm::UniqueFd fd, uint64_t offset,
+               uint64_t length, Ready ready);
 
   // One acquire less; `released` is called when the caller's share is given back: at once while
   // others hold the mapping, else when it is unmapped.
@@ -49,6 +49,7 @@ class Mappings {
   struct Entry {
     std::shared_ptr<Mapping> mapping;
     Backing* backing = nullptr;
+    Registrar::Owner owner = 0;
     uint32_t holders = 0;
     bool mapped = false;
     std::vector<Ready> waiting;      // while not mapped

@@ -25,11 +25,14 @@ struct Registrar::Job {
   enum class Step : uint8_t { kMap, kPrefault, kRegister, kDeregister, kUnmap };
   Step step = Step::kMap;
   RegistrarResult::Kind kind = RegistrarResult::Kind::kMapped;
+  Owner owner = 0;
   std::shared_ptr<Mapping> mapping;
   shm::UniqueFd fd;
   uint64_t done = 0;      // bytes of the current step
   size_t registered = 0;  // transports that know the mapping
   Status failure;
+  std::function<void()> work;  // of kRan
+  std::function<void()> then;
 
   void fail(Status status) {
     failure = std::move(status);
@@ -61,7 +64,9 @@ Registrar::~Registrar() {
   }
   changed_.notify_all();
   for (std::thread& thread : threads_) thread.join();
-  for (const std::unique_ptr<Job>& job : jobs_) {
+  while (!turns_.empty()) {
+    const std::unique_ptr<Job> job = take_job_locked();
+    if (job->kind == RegistrarResult::Kind::kRan) continue;
     const bool being_undone = !job->failure.ok();
     if (job->kind == RegistrarResult::Kind::kMapped && !being_undone) {
       job->fail({Code::kAborted, "the engine ends"});
@@ -80,47 +85,84 @@ Registrar::~Registrar() {
   }
 }
 
-void Registrar::map(std::shared_ptr<Mapping> mapping, shm::UniqueFd fd) {
+void Registrar::map(Owner owner, std::shared_ptr<Mapping> mapping, shm::UniqueFd fd) {
   auto job = std::make_unique<Job>();
+  job->owner = owner;
   job->mapping = std::move(mapping);
   job->fd = std::move(fd);
   put(std::move(job));
 }
 
-void Registrar::release(std::shared_ptr<Mapping> mapping) {
+void Registrar::release(Owner owner, std::shared_ptr<Mapping> mapping) {
   auto job = std::make_unique<Job>();
   job->kind = RegistrarResult::Kind::kReleased;
+  job->owner = owner;
   job->step = Job::Step::kDeregister;
   job->mapping = std::move(mapping);
   job->registered = options_.transports.size();
   put(std::move(job));
 }
 
+void Registrar::run(Owner owner, std::function<void()> work, std::function<void()> done) {
+  auto job = std::make_unique<Job>();
+  job->kind = RegistrarResult::Kind::kRan;
+  job->owner = owner;
+  job->work = std::move(work);
+  job->then = std::move(done);
+  put(std::move(job));
+}
+
 void Registrar::put(std::unique_ptr<Job> job) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    jobs_.push_back(std::move(job));
+    put_locked(std::move(job));
   }
   changed_.notify_one();
+}
+
+void Registrar::put_locked(std::unique_ptr<Job> job) {
+  const Owner owner = job->owner;
+  std::deque<std::unique_ptr<Job>>& jobs = jobs_[owner];
+  if (jobs.empty()) turns_.push_back(owner);
+  jobs.push_back(std::move(job));
+}
+
+// The first job of the owner whose turn it is; the owner's next turn comes after everybody else's.
+std::unique_ptr<Registrar::Job> Registrar::take_job_locked() {
+  const Owner owner = turns_.front();
+  turns_.pop_front();
+  const auto found = jobs_.find(owner);
+  std::unique_ptr<Job> job = std::move(found->second.front());
+  found->second.pop_front();
+  if (found->second.empty()) {
+    jobs_.erase(found);
+  } else {
+    turns_.push_back(owner);
+  }
+  return job;
 }
 
 void Registrar::work() {
   std::unique_lock<std::mutex> lock(mutex_);
   while (true) {
-    changed_.wait(lock, [this] { return ending_ || !jobs_.empty(); });
+    changed_.wait(lock, [this] { return ending_ || !turns_.empty(); });
     if (ending_) return;
-    std::unique_ptr<Job> job = std::move(jobs_.front());
-    jobs_.pop_front();
+    std::unique_ptr<Job> job = take_job_locked();
     lock.unlock();
     const bool finished = advance(*job);
     if (finished) answer(*job);
     lock.lock();
-    if (!finished) jobs_.push_back(std::move(job));
+    if (!finished) put_locked(std::move(job));
   }
 }
 
 // One piece of the job; true when it was the last.
 bool Registrar::advance(Job& job) {
+  if (job.kind == RegistrarResult::Kind::kRan) {
+    job.work();
+    job.work = nullptr;  // what it holds ends here, not on the control thread
+    return true;
+  }
   switch (job.step) {
     case Job::Step::kMap:
       if (Status status = map_now(job); !status.ok()) {
@@ -205,8 +247,12 @@ Status Registrar::prefault_piece(Job& job) {
 
 bool Registrar::unmap_piece(Job& job) {
   Mapping& mapping = *job.mapping;
-  const uint64_t bytes = std::min(options_.piece_bytes, mapping.length - job.done);
-  munmap(mapping.base + job.done, bytes);
+  uint64_t bytes = std::min(options_.piece_bytes, mapping.length - job.done);
+  if (munmap(mapping.base + job.done, bytes) != 0) {
+    // Pages larger than a piece (1 GiB) cannot be unmapped in parts.
+    bytes = mapping.length - job.done;
+    munmap(mapping.base + job.done, bytes);
+  }
   job.done += bytes;
   if (job.done < mapping.length) return false;
   mapping.base = nullptr;
@@ -214,7 +260,7 @@ bool Registrar::unmap_piece(Job& job) {
 }
 
 void Registrar::answer(Job& job) {
-  results_.enqueue({job.kind, std::move(job.mapping), std::move(job.failure)});
+  results_.enqueue({job.kind, std::move(job.mapping), std::move(job.failure), std::move(job.then)});
   shm::ring_eventfd(options_.result_eventfd);
 }
 

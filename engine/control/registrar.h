@@ -1,8 +1,10 @@
-// Registrar: threads that make mappings usable, and take them down, beside everything else.
+// Registrar: threads that make mappings usable, take them down, and do what else is slow, beside
+// everything else.
 //
-// map() and release() are for the control thread, which finds the results with take() after the
-// eventfd rang. Long work is done in pieces, and a job goes behind the others after each: a
-// registration of gigabytes never holds up one of a page. Failures are results.
+// map(), release() and run() are for the control thread, which finds the results with take() after
+// the eventfd rang. Long work on mappings is done in pieces, and whose job it is waits for
+// everybody else's turn after each: neither a registration of gigabytes nor thousands of small ones
+// hold up another client. Failures are results.
 #pragma once
 
 #include <concurrentqueue/concurrentqueue.h>
@@ -10,6 +12,8 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -30,14 +34,18 @@ struct RegistrarOptions {
 };
 
 struct RegistrarResult {
-  enum class Kind : uint8_t { kMapped, kReleased };
+  enum class Kind : uint8_t { kMapped, kReleased, kRan };
   Kind kind = Kind::kMapped;
   std::shared_ptr<Mapping> mapping;
-  Status status;  // of kMapped; when it failed nothing is mapped
+  Status status;               // of kMapped; when it failed nothing is mapped
+  std::function<void()> done;  // of kRan: for the control thread to call
 };
 
 class Registrar {
  public:
+  // Who takes turns: a client's session, or a connection.
+  using Owner = uint64_t;
+
   // NO_RESOURCES when a thread cannot be had.
   static Result<std::unique_ptr<Registrar>> start(const RegistrarOptions& options);
 
@@ -49,10 +57,14 @@ class Registrar {
   // Maps mapping->length bytes from mapping->file_offset of the file, prefaults them, sets
   // mapping->base and registers it with the transports. Nobody else touches the mapping until the
   // result.
-  void map(std::shared_ptr<Mapping> mapping, shm::UniqueFd fd);
+  void map(Owner owner, std::shared_ptr<Mapping> mapping, shm::UniqueFd fd);
 
   // Takes down what map() made; nobody touches it any more.
-  void release(std::shared_ptr<Mapping> mapping);
+  void release(Owner owner, std::shared_ptr<Mapping> mapping);
+
+  // Runs `work` on a registrar thread; `done` comes back as a result. Neither runs when the
+  // registrar ends before.
+  void run(Owner owner, std::function<void()> work, std::function<void()> done);
 
   bool take(RegistrarResult* result) { return results_.try_dequeue(*result); }
 
@@ -63,6 +75,8 @@ class Registrar {
 
   void work();
   void put(std::unique_ptr<Job> job);
+  void put_locked(std::unique_ptr<Job> job);
+  std::unique_ptr<Job> take_job_locked();
   bool advance(Job& job);
   Status map_now(Job& job);
   Status prefault_piece(Job& job);
@@ -73,8 +87,11 @@ class Registrar {
   std::vector<std::thread> threads_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<std::unique_ptr<Job>> jobs_;  // under mutex_
-  bool ending_ = false;                    // under mutex_
+  // Under mutex_: the jobs of each owner that has any, and these owners in the order of their
+  // turns.
+  std::map<Owner, std::deque<std::unique_ptr<Job>>> jobs_;
+  std::deque<Owner> turns_;
+  bool ending_ = false;
   moodycamel::ConcurrentQueue<RegistrarResult> results_;
 };
 

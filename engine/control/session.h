@@ -92,18 +92,22 @@ class Session : public std::enable_shared_from_this<Session> {
   ClientReport report() const;
 
  private:
-  // A channel as the client sees it.
+  // A channel as the client sees it. While it is being made all but its state and spec.sizes belong
+  // to a registrar.
   struct ChannelRecord {
-    enum class State : uint8_t { kOffered, kPolled, kClosing };
-    State state = State::kOffered;
+    enum class State : uint8_t { kMaking, kOffered, kPolled, kClosing };
+    State state = State::kMaking;
     ChannelSpec spec;
-    shm::UniqueFd c2e;  // until it is sealed
+    std::shared_ptr<Channel> prepared;     // its poller's state
+    std::vector<shm::UniqueFd> to_client;  // until it is offered
+    shm::UniqueFd c2e;                     // until it is sealed
     shm::UniqueFd eventfd;
     shm::UniqueFd wake_socket;
     uint32_t poller = 0;
     std::vector<ReplyTo> closers;  // who is to be told that it is closed
   };
 
+  using Channels = std::map<uint32_t, std::shared_ptr<ChannelRecord>>;
   using Descriptors = std::vector<shm::UniqueFd>;
 
   // --- session.cc
@@ -129,8 +133,10 @@ class Session : public std::enable_shared_from_this<Session> {
   void on(ReplyTo to, const ChannelMapped& message);
   void on(ReplyTo to, const CloseChannel& message);
   Result<shm::ChannelSizes> channel_sizes(const OpenChannel& message) const;
-  Result<std::unique_ptr<ChannelRecord>> make_channel(uint32_t index, const OpenChannel& message,
-                                                      Descriptors* to_client);
+  void channel_made(ReplyTo to, std::shared_ptr<ChannelRecord> record, const Status& status);
+  static Status make_channel(ChannelRecord& record, bool wants_descriptor);
+  void withdraw_offer(Channels::iterator offered, std::function<void()> done);
+  void take_down(std::shared_ptr<ChannelRecord> record, std::function<void()> done);
   uint32_t choose_poller();
   void close_channel(ChannelRecord& record);
   void close_channels();
@@ -179,7 +185,7 @@ class Session : public std::enable_shared_from_this<Session> {
   std::shared_ptr<const View> client_view_;
   HandleTable handles_;
   std::unique_ptr<const ClientTable> table_;  // what `shared_` publishes
-  std::map<uint32_t, std::unique_ptr<ChannelRecord>> channels_;
+  Channels channels_;
 };
 
 }  // namespace wherry::engine

@@ -68,22 +68,11 @@ void Session::on(ReplyTo to, const OpenChannel& message) {
     return refuse(
         to, limit_reached("channels_per_client", limits_.channels_per_client, channels_.size()));
   }
+  Result<shm::ChannelSizes> sizes = channel_sizes(message);
+  if (!sizes.ok()) return refuse(to, sizes.status());
   uint32_t index = 0;
   while (channels_.count(index) != 0) ++index;
-  Descriptors to_client;
-  Result<std::unique_ptr<ChannelRecord>> record = make_channel(index, message, &to_client);
-  if (!record.ok()) return refuse(to, record.status());
-  channels_.emplace(index, std::move(*record));
-  update_row();
-  reply(channel_reply(to, index), std::move(to_client));
-}
-
-Result<std::unique_ptr<Session::ChannelRecord>> Session::make_channel(uint32_t index,
-                                                                      const OpenChannel& message,
-                                                                      Descriptors* to_client) {
-  Result<shm::ChannelSizes> sizes = channel_sizes(message);
-  if (!sizes.ok()) return sizes.status();
-  auto record = std::make_unique<ChannelRecord>();
+  auto record = std::make_shared<ChannelRecord>();
   ChannelSpec& spec = record->spec;
   spec.session = shared_.get();
   spec.channel = index;
@@ -99,7 +88,24 @@ Result<std::unique_ptr<Session::ChannelRecord>> Session::make_channel(uint32_t i
     header->session = identity_.session;
     header->channel = index;
   }
+  channels_.emplace(index, record);
+  update_row();
+  begin_work();
+  auto made = std::make_shared<Status>();
+  context_->registrar->run(
+      identity_.session,
+      [record, made, descriptor = message.descriptor] {
+        *made = make_channel(*record, descriptor);
+      },
+      [self = shared_from_this(), to, record, made]() mutable {
+        self->channel_made(to, std::move(record), *made);
+        self->end_work();
+      });
+}
 
+// Registrar: all pages of large rings and pools are touched here.
+Status Session::make_channel(ChannelRecord& record, bool wants_descriptor) {
+  ChannelSpec& spec = record.spec;
   Result<shm::UniqueFd> c2e = shm::create_c2e(spec.c2e_header);
   if (!c2e.ok()) return c2e.status();
   Result<shm::MappedSegment> mapped =
@@ -119,22 +125,57 @@ Result<std::unique_ptr<Session::ChannelRecord>> Session::make_channel(uint32_t i
   if (!clients_c2e.ok()) return clients_c2e.status();
   Result<shm::UniqueFd> clients_eventfd = duplicate(eventfd->get());
   if (!clients_eventfd.ok()) return clients_eventfd.status();
-  to_client->push_back(std::move(*clients_c2e));
-  to_client->push_back(std::move(e2c->fd));
-  to_client->push_back(std::move(*clients_eventfd));
-  record->c2e = std::move(*c2e);
-  record->eventfd = std::move(*eventfd);
-  spec.eventfd = record->eventfd.get();
-  if (message.descriptor) {
+  record.to_client.push_back(std::move(*clients_c2e));
+  record.to_client.push_back(std::move(e2c->fd));
+  record.to_client.push_back(std::move(*clients_eventfd));
+  record.c2e = std::move(*c2e);
+  record.eventfd = std::move(*eventfd);
+  spec.eventfd = record.eventfd.get();
+  if (wants_descriptor) {
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0) {
       return errno_status(Code::kNoResources, "making a channel's wake-up descriptor", errno);
     }
-    record->wake_socket.reset(pair[0]);
-    to_client->emplace_back(pair[1]);
+    record.wake_socket.reset(pair[0]);
+    record.to_client.emplace_back(pair[1]);
     spec.wake_socket = pair[0];
   }
-  return record;
+  record.prepared = Poller::prepare(&spec);
+  return {};
+}
+
+void Session::channel_made(ReplyTo to, std::shared_ptr<ChannelRecord> record,
+                           const Status& status) {
+  if (status.ok() && state_ == State::kActive) {
+    record->state = ChannelRecord::State::kOffered;
+    return reply(channel_reply(to, record->spec.channel), std::exchange(record->to_client, {}));
+  }
+  channels_.erase(record->spec.channel);
+  update_row();
+  refuse(to, !status.ok() ? status
+                          : Status(Code::kAborted,
+                                   "open_channel: wanted an active session, got one that is "
+                                   "ending; attach again"));
+  take_down(std::move(record), [] {});
+}
+
+void Session::withdraw_offer(Channels::iterator offered, std::function<void()> done) {
+  std::shared_ptr<ChannelRecord> record = std::move(offered->second);
+  channels_.erase(offered);
+  update_row();
+  take_down(std::move(record), std::move(done));
+}
+
+// Unmapping rings and freeing pools takes as long as making them.
+void Session::take_down(std::shared_ptr<ChannelRecord> record, std::function<void()> done) {
+  begin_work();
+  auto last = std::make_shared<std::shared_ptr<ChannelRecord>>(std::move(record));
+  context_->registrar->run(
+      identity_.session, [last] { last->reset(); },
+      [self = shared_from_this(), done = std::move(done)] {
+        done();
+        self->end_work();
+      });
 }
 
 // Round robin; kNoPoller when all are full.
@@ -153,26 +194,27 @@ void Session::on(ReplyTo to, const ChannelMapped& message) {
     return refuse(to, no_channel(message.channel, "open and not mapped yet"));
   }
   ChannelRecord* record = found->second.get();
-  if (Status status = shm::seal_c2e(record->c2e.get()); !status.ok()) {
-    // Only the client can have sealed it against seals.
-    channels_.erase(found);
-    return refuse(to,
-                  Status(Code::kInvalidArgument, status.message()).with_context("channel_mapped"));
+  Status status = shm::seal_c2e(record->c2e.get());
+  // Only the client can have sealed it against seals.
+  if (!status.ok()) status = Status(Code::kInvalidArgument, status.message());
+  const uint32_t poller = status.ok() ? choose_poller() : kNoPoller;
+  if (status.ok() && poller == kNoPoller) {
+    status = {Code::kNoResources, "channels of a poller: wanted one more, got a limit of " +
+                                      std::to_string(kChannelsPerPoller) +
+                                      " in use on each; configure more pollers"};
+  }
+  if (!status.ok()) {
+    return withdraw_offer(found, [self = shared_from_this(), to, status] {
+      self->refuse(to, Status(status).with_context("channel_mapped"));
+    });
   }
   record->c2e.reset();
-  const uint32_t poller = choose_poller();
-  if (poller == kNoPoller) {
-    channels_.erase(found);
-    return refuse(to,
-                  {Code::kNoResources, "channels of a poller: wanted one more, got a limit of " +
-                                           std::to_string(kChannelsPerPoller) +
-                                           " in use on each; configure more pollers"});
-  }
   record->poller = poller;
   record->state = ChannelRecord::State::kPolled;
   record->spec.stats = context_->stats->channel(row_, message.channel);
   ++context_->channels_of_poller[poller];
-  context_->pollers[poller]->send({Command::Kind::kAddChannel, Code::kOk, &record->spec});
+  context_->pollers[poller]->send({Command::Kind::kAddChannel, Code::kOk, &record->spec},
+                                  record->prepared);
   // Only when the poller has it may others send notifications there.
   begin_work();
   context_->grace.wait(
@@ -197,12 +239,12 @@ void Session::on(ReplyTo to, const ChannelMapped& message) {
 
 void Session::on(ReplyTo to, const CloseChannel& message) {
   const auto found = channels_.find(message.channel);
-  if (found == channels_.end()) return refuse(to, no_channel(message.channel, "open"));
+  if (found == channels_.end() || found->second->state == ChannelRecord::State::kMaking) {
+    return refuse(to, no_channel(message.channel, "open"));
+  }
   ChannelRecord& record = *found->second;
   if (record.state == ChannelRecord::State::kOffered) {
-    channels_.erase(found);
-    update_row();
-    return reply(ok_reply(to));
+    return withdraw_offer(found, [self = shared_from_this(), to] { self->reply(ok_reply(to)); });
   }
   record.closers.push_back(to);
   close_channel(record);
@@ -218,26 +260,32 @@ void Session::close_channel(ChannelRecord& record) {
       {Command::Kind::kCloseChannel, Code::kAborted, &record.spec});
 }
 
+// Those that are being made go when they are.
 void Session::close_channels() {
-  std::erase_if(channels_, [](const auto& item) {
-    return item.second->state == ChannelRecord::State::kOffered;
-  });
-  for (const auto& [index, record] : channels_) close_channel(*record);
+  for (auto next = channels_.begin(); next != channels_.end();) {
+    const auto at = next++;
+    if (at->second->state == ChannelRecord::State::kOffered) {
+      withdraw_offer(at, [] {});
+    } else {
+      close_channel(*at->second);
+    }
+  }
 }
 
 void Session::channel_closed(ChannelSpec* spec) {
   const auto found = channels_.find(spec->channel);
   if (found == channels_.end() || &found->second->spec != spec) return;
-  ChannelRecord& record = *found->second;
-  if (record.spec.sizes.notification_slots != 0) {
+  std::shared_ptr<ChannelRecord> record = std::move(found->second);
+  channels_.erase(found);
+  if (record->spec.sizes.notification_slots != 0) {
     shared_->notify_poller.store(kNoPoller, std::memory_order_release);
   }
-  --context_->channels_of_poller[record.poller];
-  const std::vector<ReplyTo> closers = std::move(record.closers);
-  channels_.erase(found);
+  --context_->channels_of_poller[record->poller];
   update_row();
-  for (const ReplyTo& closer : closers) reply(ok_reply(closer));
-  advance_closing();
+  std::vector<ReplyTo> closers = std::move(record->closers);
+  take_down(std::move(record), [self = shared_from_this(), closers = std::move(closers)] {
+    for (const ReplyTo& closer : closers) self->reply(ok_reply(closer));
+  });
 }
 
 }  // namespace wherry::engine

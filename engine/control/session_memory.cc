@@ -43,11 +43,12 @@ void Session::on(ReplyTo to, const RegisterRegion& message, Descriptors descript
   registered_bytes_ += message.length;
   ++registering_;
   begin_work();
-  context_->mappings.acquire(*file, std::move(fd), message.offset, message.length,
-                             [self = shared_from_this(), to, message, writable = file->writable](
-                                 Result<std::shared_ptr<const Mapping>> mapping) {
-                               self->region_mapped(to, message, writable, std::move(mapping));
-                             });
+  context_->mappings.acquire(
+      identity_.session, *file, std::move(fd), message.offset, message.length,
+      [self = shared_from_this(), to, message,
+       writable = file->writable](Result<std::shared_ptr<const Mapping>> mapping) {
+        self->region_mapped(to, message, writable, std::move(mapping));
+      });
 }
 
 void Session::region_mapped(ReplyTo to, const RegisterRegion& message, bool writable,

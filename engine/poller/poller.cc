@@ -76,12 +76,16 @@ void Poller::connect(const std::vector<Poller*>& all) {
   }
 }
 
-void Poller::send(const Command& command) {
+std::shared_ptr<Channel> Poller::prepare(ChannelSpec* spec) {
+  return std::make_shared<Channel>(spec);
+}
+
+void Poller::send(const Command& command, std::shared_ptr<Channel> prepared) {
   InternalCommand internal{command, nullptr};
   if (command.kind == Command::Kind::kAddChannel) {
-    auto channel = std::make_unique<Channel>(command.channel);
-    internal.channel = channel.get();
-    impl_->owned_channels[command.channel] = std::move(channel);
+    if (prepared == nullptr) prepared = prepare(command.channel);
+    internal.channel = prepared.get();
+    impl_->owned_channels[command.channel] = std::move(prepared);
   }
   impl_->commands.enqueue(internal);
   impl_->commands_sent.fetch_add(1, std::memory_order_release);

@@ -40,6 +40,7 @@ struct PollerOptions {
   int report_eventfd = -1;             // rung after a report
 };
 
+class Channel;
 class PollerImpl;
 
 class Poller {
@@ -54,8 +55,12 @@ class Poller {
   // has index i.
   static void connect(const std::vector<Poller*>& all);
 
-  // Control thread. Wakes the poller when it sleeps.
-  void send(const Command& command);
+  // Any thread. The pools for a channel, all of whose memory is touched here: slow for large rings.
+  static std::shared_ptr<Channel> prepare(ChannelSpec* spec);
+
+  // Control thread. Wakes the poller when it sleeps. `prepared` goes with kAddChannel and spares
+  // this call the work; the poller keeps it until it has reported kChannelClosed.
+  void send(const Command& command, std::shared_ptr<Channel> prepared = nullptr);
 
   // Control thread. The next report, if there is one.
   bool take_report(Report* report);

@@ -57,7 +57,7 @@ class PollerImpl {
   bool membarrier = false;
 
   // Control thread only: what it made for the poller, until the poller has closed it.
-  std::map<ChannelSpec*, std::unique_ptr<Channel>> owned_channels;
+  std::map<ChannelSpec*, std::shared_ptr<Channel>> owned_channels;
 
   moodycamel::ConcurrentQueue<InternalCommand> commands;
   std::atomic<uint64_t> commands_sent{0};

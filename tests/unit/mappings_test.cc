@@ -127,7 +127,7 @@ class MappingsTest : public ::testing::Test {
     const Result<RegionFile> file = check_region_file(fd, offset, length);
     EXPECT_TRUE(file.ok()) << file.status().to_string();
     auto answer = std::make_shared<std::optional<Result<Shared>>>();
-    mappings_->acquire(*file, copy_of(fd), offset, length,
+    mappings_->acquire(1, *file, copy_of(fd), offset, length,
                        [answer](Result<Shared> mapping) { *answer = std::move(mapping); });
     return answer;
   }
@@ -223,7 +223,7 @@ TEST_F(MappingsTest, AFailureReachesAllWhoWaitAndLeavesNothing) {
   ASSERT_EQ(fcntl(fd.get(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE), 0);
   int failures = 0;
   for (int i = 0; i < 2; ++i) {
-    mappings_->acquire(*file, copy_of(fd.get()), 0, kPage, [&](Result<Shared> mapping) {
+    mappings_->acquire(1, *file, copy_of(fd.get()), 0, kPage, [&](Result<Shared> mapping) {
       EXPECT_EQ(mapping.code(), Code::kNoResources);
       ++failures;
     });

@@ -51,11 +51,11 @@ class RegistrarTest : public ::testing::Test {
     registrar_ = std::move(*Registrar::start(options));
   }
 
-  std::shared_ptr<Mapping> map(uint64_t bytes) {
+  std::shared_ptr<Mapping> map(uint64_t bytes, uint64_t owner = 1) {
     auto mapping = std::make_shared<Mapping>();
     mapping->length = bytes;
     mapping->writable = true;
-    registrar_->map(mapping, std::move(*shm::create_memory("registrar-test", bytes)));
+    registrar_->map(owner, mapping, std::move(*shm::create_memory("registrar-test", bytes)));
     return mapping;
   }
 
@@ -91,7 +91,7 @@ TEST_F(RegistrarTest, UnmappingInPiecesIsOvertakenToo) {
   const auto large = map(4096 * kPage);
   next();
   std::byte* const base = large->base;
-  registrar_->release(large);
+  registrar_->release(1, large);
   const auto small = map(kPage);
   EXPECT_EQ(next().mapping, small);
   const RegistrarResult released = next();
@@ -137,7 +137,7 @@ TEST_F(RegistrarTest, AnEndInTheMiddleOfThingsLeavesNothing) {
   const auto under_way = map(4096 * kPage);
   const auto done = map(kPage);
   next();
-  registrar_->release(done);
+  registrar_->release(1, done);
   const auto not_taken = map(kPage);
   registrar_.reset();
   EXPECT_EQ(under_way->base, nullptr);

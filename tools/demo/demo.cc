@@ -5,6 +5,23 @@
 #include <thread>
 
 namespace wherry::demo {
+namespace {
+
+// The geometry of the demo's cache as a layout of this kind.
+Geometry cache_geometry(LayoutKind kind) {
+  Geometry geometry;
+  geometry.kind = kind;
+  geometry.inner_order = InnerOrder::kNhd;
+  geometry.dtype = DType::kFloat32;
+  geometry.num_blocks = kMaxBlocks;
+  geometry.num_layers = kLayers;
+  geometry.outer_dim = kOuter;
+  geometry.page_size = kPageTokens;
+  geometry.inner_dim = kInner;
+  return geometry;
+}
+
+}  // namespace
 
 std::string HandOver::encode() const {
   std::ostringstream out;
@@ -31,26 +48,25 @@ Result<HandOver> HandOver::decode(const std::string& bytes) {
   return result;
 }
 
-Result<Client> attach(const DemoOptions& options, const std::string& instance) {
+Result<Part> open_part(const DemoOptions& options, const std::string& instance, LayoutKind kind) {
+  Result<TinyLm> model = TinyLm::load(options.model);
+  if (!model.ok()) return model.status();
   AttachOptions attach;
   attach.instance = instance;
   attach.engine = options.engine;
   attach.run_dir = options.run_dir;
   attach.wait_ms = kPatienceMs;
-  return Client::attach(attach);
-}
+  Result<Client> client = Client::attach(attach);
+  if (!client.ok()) return client.status();
 
-Geometry cache_geometry(LayoutKind kind) {
-  Geometry geometry;
-  geometry.kind = kind;
-  geometry.inner_order = InnerOrder::kNhd;
-  geometry.dtype = DType::kFloat32;
-  geometry.num_blocks = kMaxBlocks;
-  geometry.num_layers = kLayers;
-  geometry.outer_dim = kOuter;
-  geometry.page_size = kPageTokens;
-  geometry.inner_dim = kInner;
-  return geometry;
+  const Geometry geometry = cache_geometry(kind);
+  Result<Region> region = client->create_region(geometry.part_bytes() * geometry.part_count());
+  if (!region.ok()) return region.status();
+  Result<LayoutHandle> layout = client->register_layout(
+      kind == LayoutKind::kFullyContiguous ? fully_contiguous(region->handle, 0, geometry)
+                                           : layer_separate(region->handle, 0, geometry, false));
+  if (!layout.ok()) return layout.status();
+  return Part{std::move(*model), std::move(*client), geometry, *region, *layout};
 }
 
 Result<std::vector<int>> prompt_tokens(const std::string& prompt) {

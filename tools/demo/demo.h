@@ -42,10 +42,16 @@ struct HandOver {
   static Result<HandOver> decode(const std::string& bytes);
 };
 
-Result<Client> attach(const DemoOptions& options, const std::string& instance);
-
-// The geometry of the demo's cache as a layout of this kind.
-Geometry cache_geometry(LayoutKind kind);
+// What every part has: the model, a session, and memory for a whole context as a layout of some
+// kind.
+struct Part {
+  TinyLm model;
+  Client client;
+  Geometry geometry;
+  Region region;
+  LayoutHandle layout;
+};
+Result<Part> open_part(const DemoOptions& options, const std::string& instance, LayoutKind kind);
 
 // The prompt's tokens; refuses one that is empty or leaves no room for a continuation.
 Result<std::vector<int>> prompt_tokens(const std::string& prompt);

@@ -38,28 +38,20 @@ Status compare_caches(const KvView& theirs, const KvView& ours, int positions, i
 }  // namespace
 
 Status run_check(const DemoOptions& options) {
-  Result<TinyLm> model = TinyLm::load(options.model);
-  if (!model.ok()) return model.status();
   Result<std::vector<int>> tokens = prompt_tokens(options.prompt);
   if (!tokens.ok()) return tokens.status();
-  Result<Client> client = attach(options, "check");
-  if (!client.ok()) return client.status();
-  const Geometry geometry = cache_geometry(LayoutKind::kFullyContiguous);
-  Result<Region> region = client->create_region(geometry.part_bytes());
-  if (!region.ok()) return region.status();
-  Result<LayoutHandle> layout =
-      client->register_layout(fully_contiguous(region->handle, 0, geometry));
-  if (!layout.ok()) return layout.status();
+  Result<Part> part = open_part(options, "check", LayoutKind::kFullyContiguous);
+  if (!part.ok()) return part.status();
 
-  Result<std::string> message = hear(*client, "decode");
+  Result<std::string> message = hear(part->client, "decode");
   if (!message.ok()) return message.status();
   Result<HandOver> given = HandOver::decode(*message);
   if (!given.ok()) return given.status();
   Result<FoundLayout> found =
-      client->find_layout("decode", 0, Tier::kG2, deadline_in_ms(kPatienceMs));
+      part->client.find_layout("decode", 0, Tier::kG2, deadline_in_ms(kPatienceMs));
   if (!found.ok()) return found.status();
-  Result<Completion> pulled =
-      finish(client->execute_local_transfer(found->handle, *layout, given->blocks, given->blocks));
+  Result<Completion> pulled = finish(part->client.execute_local_transfer(
+      found->handle, part->layout, given->blocks, given->blocks));
   if (!pulled.ok()) return pulled.status();
 
   // One process alone: prompt and text with a cache in ordinary memory.
@@ -67,20 +59,20 @@ Status run_check(const DemoOptions& options) {
   std::vector<uint32_t> pages;
   for (uint32_t page = 0; page < kMaxBlocks; ++page) pages.push_back(page);
   const KvView alone = KvView::fully_contiguous(memory.data(), pages);
-  if (Status status = prefill(*model, *tokens, alone); !status.ok()) return status;
+  if (Status status = prefill(part->model, *tokens, alone); !status.ok()) return status;
   const int prompt = static_cast<int>(tokens->size());
   Result<std::vector<int>> text =
-      continue_text(*model, tokens->back(), prompt - 1, given->position + 1, alone);
+      continue_text(part->model, tokens->back(), prompt - 1, given->position + 1, alone);
   if (!text.ok()) return text.status();
 
-  const KvView theirs = KvView::fully_contiguous(region->data, given->blocks);
+  const KvView theirs = KvView::fully_contiguous(part->region.data, given->blocks);
   Status bytes = compare_caches(theirs, alone, given->position + 1, prompt);
   std::printf("check: KV bytes of %d positions against a recomputation: %s\n", given->position + 1,
               bytes.ok() ? "equal" : "DIFFERENT");
   const bool same_text = wherry::demo::decode(*text) == given->text;
   std::printf("check: text against what one process alone writes: %s\n",
               same_text ? "equal" : "DIFFERENT");
-  if (Status status = tell(*client, "decode", "checked"); !status.ok()) return status;
+  if (Status status = tell(part->client, "decode", "checked"); !status.ok()) return status;
   if (!bytes.ok()) return bytes;
   if (same_text) return {};
   return {Code::kChecksum,

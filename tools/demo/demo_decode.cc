@@ -31,23 +31,16 @@ void report(const Completion& done, size_t blocks, uint64_t runs) {
 }  // namespace
 
 Status run_decode(const DemoOptions& options) {
-  Result<TinyLm> model = TinyLm::load(options.model);
-  if (!model.ok()) return model.status();
-  Result<Client> client = attach(options, "decode");
-  if (!client.ok()) return client.status();
-  const Geometry geometry = cache_geometry(LayoutKind::kLayerSeparateBlockSecond);
-  Result<Region> region = client->create_region(geometry.part_bytes() * kLayers);
-  if (!region.ok()) return region.status();
-  Result<LayoutHandle> layout =
-      client->register_layout(layer_separate(region->handle, 0, geometry, false));
-  if (!layout.ok()) return layout.status();
+  Result<Part> part = open_part(options, "decode", LayoutKind::kLayerSeparateBlockSecond);
+  if (!part.ok()) return part.status();
+  const Geometry& geometry = part->geometry;
 
-  Result<std::string> message = hear(*client, "prefill");
+  Result<std::string> message = hear(part->client, "prefill");
   if (!message.ok()) return message.status();
   Result<HandOver> given = HandOver::decode(*message);
   if (!given.ok()) return given.status();
   Result<FoundLayout> found =
-      client->find_layout("prefill", 0, Tier::kG2, deadline_in_ms(kPatienceMs));
+      part->client.find_layout("prefill", 0, Tier::kG2, deadline_in_ms(kPatienceMs));
   if (!found.ok()) return found.status();
 
   const int end = std::min(given->position + options.tokens, kContext);
@@ -58,17 +51,20 @@ Status run_decode(const DemoOptions& options) {
   }
   const size_t pulled = given->blocks.size();
   const uint64_t runs_before = runs_posted(options);
-  Result<Completion> done = finish(client->execute_local_transfer(
-      found->handle, *layout, given->blocks, std::span<const BlockId>(mine.blocks.data(), pulled)));
+  Result<Completion> done = finish(
+      part->client.execute_local_transfer(found->handle, part->layout, given->blocks,
+                                          std::span<const BlockId>(mine.blocks.data(), pulled)));
   if (!done.ok()) return done.status();
   report(*done, pulled, runs_posted(options) - runs_before);
-  if (Status status = tell(*client, "prefill", "pulled its blocks"); !status.ok()) return status;
+  if (Status status = tell(part->client, "prefill", "pulled its blocks"); !status.ok())
+    return status;
 
   KvView::LayerBases bases;
   for (size_t layer = 0; layer < kLayers; ++layer)
-    bases[layer] = region->data + layer * geometry.part_bytes();
+    bases[layer] = part->region.data + layer * geometry.part_bytes();
   const KvView view = KvView::layer_separate_block_second(bases, kMaxBlocks, mine.blocks);
-  Result<std::vector<int>> tokens = continue_text(*model, given->token, given->position, end, view);
+  Result<std::vector<int>> tokens =
+      continue_text(part->model, given->token, given->position, end, view);
   if (!tokens.ok()) return tokens.status();
   const std::string text = wherry::demo::decode(*tokens);
   std::printf("decode: knowing only token %d at position %d, wrote on:\n\n%s\n\n", given->token,
@@ -77,17 +73,18 @@ Status run_decode(const DemoOptions& options) {
   if (options.corrupt) {
     // Somewhere in the keys of the first pulled block's first token, in layer 3.
     const uint64_t at = 3 * geometry.part_bytes() + offset_in_part(geometry, mine.blocks[0], 3, 0);
-    region->data[at + 123] ^= std::byte{0x40};
+    part->region.data[at + 123] ^= std::byte{0x40};
     std::printf("decode: flipped a byte of block %u, as asked\n", mine.blocks[0]);
   }
 
   mine.position = end - 1;
   mine.token = tokens->empty() ? given->token : tokens->back();
   mine.text = text;
-  if (Status status = client->publish(*layout, Tier::kG2, Rights::kRead, {"check"}); !status.ok())
+  if (Status status = part->client.publish(part->layout, Tier::kG2, Rights::kRead, {"check"});
+      !status.ok())
     return status;
-  if (Status status = tell(*client, "check", mine.encode()); !status.ok()) return status;
-  Result<std::string> answer = hear(*client, "check");
+  if (Status status = tell(part->client, "check", mine.encode()); !status.ok()) return status;
+  Result<std::string> answer = hear(part->client, "check");
   return answer.ok() ? Status() : answer.status();
 }
 
