@@ -76,7 +76,7 @@ Result<TransferCompleteNotification> Channel::try_notify(ClientHandle target,
   return detail::guarded([&] { return core_->try_notify(target, bytes, options); });
 }
 
-uint32_t Channel::poll() { return core_->drive(); }
+uint32_t Channel::poll() noexcept { return core_->drive(); }
 
 Result<std::vector<Notification>> Channel::poll_notifications() {
   return detail::guarded([&] { return core_->take_notifications(); });
@@ -90,6 +90,6 @@ Result<int> Channel::descriptor() {
   return detail::guarded([&] { return core_->descriptor(false); });
 }
 
-void Channel::release() { core_->release(); }
+void Channel::release() noexcept { core_->release(); }
 
 }  // namespace wherry

@@ -2,14 +2,16 @@
 //
 // Made by Client::open_channel(), and behind every Client call: each thread that uses a Client gets
 // a channel of its own the first time. A copyable handle; the channel lives as long as a handle or
-// one of its notifications does. It belongs to one thread at a time, the one that opened it; calls
-// from another get INVALID_ARGUMENT until the owner has said release(), after which the next user
-// owns it.
+// one of its notifications does (those behind Client calls as long as the client), and what is
+// under way when it goes is aborted. It belongs to one thread at a time, the one that opened it;
+// calls from another get INVALID_ARGUMENT until the owner has said release() or has ended, after
+// which the next user owns it. No call throws.
 //
 // The try_ forms never block and refuse at once, with nothing accepted:
-//   RING_FULL     no free submission slot yet          NO_CREDIT   poll, so that requests can
-//   complete DRAINING      the engine takes no new requests     ENGINE_GONE no engine; the library
-//   attaches again
+//   RING_FULL    no free submission slot yet
+//   NO_CREDIT    poll, so that requests can complete
+//   DRAINING     the engine takes no new requests
+//   ENGINE_GONE  no engine; the library attaches again
 // and what the library can see is wrong: INVALID_ARGUMENT, OUT_OF_RANGE, OVERLAP,
 // INCOMPATIBLE_LAYOUT, NOT_PERMITTED, STALE, UNSUPPORTED. The other forms differ in one thing:
 // where a try_ form says RING_FULL or NO_CREDIT they wait until the request's deadline (TIMED_OUT;
@@ -56,6 +58,7 @@ class Channel {
                                                       const TransferOptions& options = {});
 
   // Sends 1 to 1,024 bytes to another client. The completion says BOX_FULL when that does not read.
+  // UNSUPPORTED with layers or a notification in the options.
   Result<TransferCompleteNotification> notify(ClientHandle target, std::string_view bytes,
                                               const TransferOptions& options = {});
   Result<TransferCompleteNotification> try_notify(ClientHandle target, std::string_view bytes,
@@ -63,10 +66,11 @@ class Channel {
 
   // Does the channel's work; how many requests it completed. 0 when called by a thread that is not
   // the owner.
-  uint32_t poll();
+  uint32_t poll() noexcept;
 
   // Notifications that arrived, oldest first. Only a client's first channel, that of the thread
-  // that attached, receives any. wait_ returns as soon as there is one, or empty at the deadline.
+  // that attached, receives any; INVALID_ARGUMENT for others. wait_ returns as soon as there is
+  // one, or empty at the deadline.
   Result<std::vector<Notification>> poll_notifications();
   Result<std::vector<Notification>> wait_notifications(uint64_t deadline_ns);
 
@@ -74,8 +78,9 @@ class Channel {
   // it before each sleep: it also arms. As TransferCompleteNotification::descriptor().
   Result<int> descriptor();
 
-  // Gives the channel up: the next thread that uses it owns it.
-  void release();
+  // Gives the channel up: the next thread that uses it owns it. Nothing happens on a thread that is
+  // not the owner.
+  void release() noexcept;
 
   // Internal: made by the session.
   explicit Channel(std::shared_ptr<detail::ChannelCore> core) : core_(std::move(core)) {}

@@ -142,6 +142,7 @@ class ChannelCore : public std::enable_shared_from_this<ChannelCore> {
   void pause(uint64_t now, uint64_t deadline_ns, Look look);
   Status notifications_ready();
   void disarm();
+  void disarm_self();
 
   const std::shared_ptr<const HandleTable> handles_;
   const CoreOptions options_;

@@ -78,7 +78,9 @@ bool ChannelCore::take_link() {
   if (link_ == nullptr) return false;
   ++lives_;
   corrupt_ = false;
-  if (epoll_.valid() && link_->parts().wake_socket.valid()) {
+  if (!epoll_.valid()) return true;
+  disarm_self();  // what offer() rang for
+  if (link_->parts().wake_socket.valid()) {
     epoll_event wanted{};
     wanted.events = EPOLLIN;
     epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, link_->parts().wake_socket.get(), &wanted);
@@ -103,7 +105,8 @@ uint32_t ChannelCore::drive() noexcept {
   try {
     work();
   } catch (...) {
-    // No memory for a list of failed blocks, or for a notification: the next call goes on from here.
+    // No memory for a list of failed blocks, or for a notification: the next call goes on from
+    // here.
   }
   return finished_;
 }
@@ -150,9 +153,8 @@ void ChannelCore::reserve_failed(const Record& record, const shm::CompletionHead
 
 void ChannelCore::merge(const Record& record, const shm::CompletionHead& head) {
   Completion& whole = record.request->completion;
-  const uint64_t failed = failed_whole(head)
-                              ? record.blocks
-                              : std::min<uint64_t>(head.failed_count, record.blocks);
+  const uint64_t failed =
+      failed_whole(head) ? record.blocks : std::min<uint64_t>(head.failed_count, record.blocks);
   whole.blocks_failed += failed;
   whole.blocks_ok += record.blocks - failed;
   whole.bytes += head.bytes;
@@ -180,8 +182,7 @@ void ChannelCore::merge_failed(const Record& record, const shm::CompletionHead& 
   const bool fill = names_all(record, head);
   const size_t base = list.size();
   for (uint32_t i = 0; fill && i < record.blocks; ++i) {
-    list.push_back(
-        {record.first_index + i, 0, code_of(head), head.wc_status, head.error_number});
+    list.push_back({record.first_index + i, 0, code_of(head), head.wc_status, head.error_number});
   }
   shm::FailedEntry entries[shm::kEntriesPerSlot];
   for (uint32_t i = 0; i < head.failed_count; ++i) {

@@ -164,6 +164,10 @@ void ChannelCore::disarm() {
     while (recv(link_->parts().wake_socket.get(), bytes.data(), bytes.size(), MSG_DONTWAIT) > 0) {
     }
   }
+  disarm_self();
+}
+
+void ChannelCore::disarm_self() {
   uint64_t count = 0;
   [[maybe_unused]] const ssize_t ignored = read(self_event_.get(), &count, sizeof(count));
 }

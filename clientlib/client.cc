@@ -14,16 +14,8 @@ namespace {
 template <typename Function>
 auto in(const std::shared_ptr<detail::Session>& session, Function&& function)
     -> decltype(function()) {
-  if (session->forked()) return detail::in_a_fork();
+  if (session->forked()) return detail::guarded(detail::in_a_fork);
   return detail::guarded(std::forward<Function>(function));
-}
-
-std::string op_line(size_t index, const Status& status) {
-  return "op " + std::to_string(index) + ": " + status.to_string() + "\n";
-}
-
-Status status_of(const Completion& completion) {
-  return completion.ok() ? Status() : Status(completion.status, completion.to_string());
 }
 
 // What a batch ended with: the worst code, and a line for each op that failed.
@@ -31,13 +23,11 @@ class BatchResult {
  public:
   void add(size_t index, const Status& status) {
     outcome_.add(status.code());
-    if (status.ok()) return;
-    // "CODE: CODE: ..." would say it twice.
-    const std::string prefix = std::string(code_name(status.code())) + ": ";
-    const bool doubled = status.message().rfind(prefix, 0) == 0;
-    lines_ += doubled ? "op " + std::to_string(index) + ": " + status.message() + "\n"
-                      : op_line(index, status);
-    ++failed_;
+    if (!status.ok()) add_line(index, status.to_string());
+  }
+  void add(size_t index, const Completion& completion) {
+    outcome_.add(completion.status);
+    if (!completion.ok()) add_line(index, completion.to_string());
   }
   bool ok() const { return failed_ == 0; }
   Status status(size_t ops) const {
@@ -48,6 +38,11 @@ class BatchResult {
   }
 
  private:
+  void add_line(size_t index, const std::string& text) {
+    lines_ += "op " + std::to_string(index) + ": " + text + "\n";
+    ++failed_;
+  }
+
   detail::Outcome outcome_;
   std::string lines_;
   size_t failed_ = 0;
@@ -135,14 +130,19 @@ Status Client::submit(std::span<const RangeOp> ops, uint64_t timeout_ns) {
     std::vector<Result<TransferCompleteNotification>> replies;
     replies.reserve(ops.size());
     for (const RangeOp& op : ops) replies.push_back(mine->copy_range(op, options));
+    // All of them end before anything else can fail: then the buffers are the caller's again.
+    for (Result<TransferCompleteNotification>& reply : replies) {
+      while (reply.ok() && reply->completion() == nullptr) {
+        [[maybe_unused]] const Status waited = reply->wait().status();
+      }
+    }
     BatchResult result;
     for (size_t i = 0; i < replies.size(); ++i) {
-      if (!replies[i].ok()) {
+      if (replies[i].ok()) {
+        result.add(i, *replies[i]->completion());
+      } else {
         result.add(i, replies[i].status());
-        continue;
       }
-      Result<Completion> completion = replies[i]->wait();
-      result.add(i, completion.ok() ? status_of(*completion) : completion.status());
     }
     return result.status(ops.size());
   });
@@ -204,10 +204,13 @@ Result<std::vector<TransportInfo>> Client::transports() {
 }
 
 EngineState Client::engine_state() const {
-  if (!session_->forked()) return session_->keeper().state();
   EngineState state;
-  state.life = EngineLife::kDetached;
-  state.reason = "a forked child is not attached";
+  try {
+    if (!session_->forked()) return session_->keeper().state();
+    state.life = EngineLife::kDetached;
+    state.reason = "a forked child is not attached";
+  } catch (...) {  // no memory for the texts: less is said
+  }
   return state;
 }
 

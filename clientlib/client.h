@@ -1,19 +1,23 @@
 // Client: one attached inference process, as the engine knows it.
 //
 // attach() connects to the engine of this host as (instance, rank). Copies share one session, which
-// detaches when the last copy, and the last thread in a call, has gone: the engine then drains and
-// frees everything of it; regions that the library mapped are unmapped, adopted memory stays. Any
-// thread may call; each thread's requests go through a channel of its own, opened the first time
-// (channel()), so transfers never wait for each other's locks. No call throws.
+// detaches when the last copy has gone: the engine then drains and frees everything of it; regions
+// that the library mapped are unmapped, adopted memory stays, channels end. Any thread may call;
+// each thread's requests go through a channel of its own, opened the first time (channel()), so
+// transfers never wait for each other's locks. No call throws. A forked child of the process is not
+// attached: every call answers ABORTED there, until it attaches for itself.
 //
 // When the engine dies the library waits until its process is gone, ends every outstanding request
 // (NOT_STARTED: safe to repeat; ENGINE_GONE: outcome unknown), attaches again with back-off and
 // registers regions, layouts and publications again; handles of those stay valid. What was found is
-// STALE then and has to be found again. While no engine is attached calls answer ENGINE_GONE.
+// STALE then and has to be found again. While no engine is attached calls answer ENGINE_GONE. What
+// the new engine refuses (its limits may be smaller) answers with the code it was refused for;
+// engine_state() says why.
 //
 // Calls about memory and layouts go over the control socket and wait for the engine's answer; they
-// may answer, beside what is listed with each: ENGINE_GONE, TIMED_OUT, DRAINING, NO_RESOURCES (a
-// limit of the engine's config, which the message names), INTERNAL.
+// may answer, beside what is listed with each: ENGINE_GONE, TIMED_OUT, DRAINING, ABORTED (the
+// session is just ending), NO_RESOURCES (memory, or a limit of the engine's config, which the
+// message names), INTERNAL; and INVALID_ARGUMENT in a state callback, where no answer can come.
 #pragma once
 
 #include <cstddef>
@@ -50,8 +54,9 @@ struct AttachOptions {
   uint64_t back_off_max_ms = 2000;
   ChannelOptions channel;           // of the first channel and of those opened for threads
   uint32_t notification_slots = 0;  // a power of two; 0 = as the engine's config says
-  // Called on a thread of the library, from attach() on, whenever engine_state() has changed. It
-  // must not wait, and calls to a Client that need an answer are refused in it.
+  // Called whenever engine_state() has changed: the first time on the thread that attaches, before
+  // attach() returns, then on a thread of the library, until the last copy of the client has gone.
+  // It must not wait, and calls to a Client that need an answer are refused in it.
   std::function<void(const EngineState&)> on_state;
 };
 
@@ -74,9 +79,10 @@ class Client {
   // `huge_page_bytes`: 0, or a huge page size of this machine (2 MiB, 1 GiB).
   Result<Region> create_region(uint64_t bytes, uint64_t huge_page_bytes = 0);
 
-  // A memfd of the caller's, sealed against shrinking, from `offset` on; both in whole pages. The
-  // descriptor is duplicated. What it is open for is the right: O_RDONLY makes a source only. With
-  // `map` the library maps it too.
+  // A memfd of the caller's, sealed against shrinking and with all its pages allocated, from
+  // `offset` on; both in whole pages. The descriptor is duplicated. What it is open for is the
+  // right: O_RDONLY makes a source only. With `map` the library maps it too. INVALID_ARGUMENT: no
+  // such memfd, or no bytes; OUT_OF_RANGE: past its end.
   Result<Region> register_region(int memfd, uint64_t offset, uint64_t bytes, bool map = false);
 
   // Moves the pages of existing private memory into a memfd, at the same addresses, and registers
@@ -88,8 +94,8 @@ class Client {
   // memory does not own its pages; the message says why. Upon a failure the contents are untouched.
   Result<Region> adopt_region(void* address, uint64_t bytes, const AdoptOptions& options = {});
 
-  // After the last request that uses it. NOT_PERMITTED while a layout needs it, STALE when it is
-  // none.
+  // After the last request that uses it; the library's mapping goes with it. NOT_PERMITTED while a
+  // layout needs it, STALE when it is none.
   Status free_region(RegionHandle region);
 
   // --- Layouts
@@ -97,7 +103,7 @@ class Client {
   // INVALID_ARGUMENT, OUT_OF_RANGE, OVERLAP (two parts share bytes), STALE (a region that is none).
   Result<LayoutHandle> register_layout(const LayoutSpec& spec);
 
-  // A layout of one's own, or one that was found. Waits for the last request that uses it.
+  // A layout of one's own, or one that was found. Waits for the last request that uses one's own.
   Status free_layout(LayoutHandle layout);
 
   // Lets others find this client's layout under (instance, rank, tier): those of `to`, or everybody
@@ -105,11 +111,12 @@ class Client {
   // client publishes something there.
   Status publish(LayoutHandle layout, Tier tier, Rights rights = Rights::kRead,
                  const std::vector<InstanceId>& to = {});
-  // From all tiers. Waits for the last request of others that uses it.
+  // From all tiers. Waits for the last request of others that uses it; publish() of the same client
+  // waits behind that. INVALID_ARGUMENT: it is not published.
   Status unpublish(LayoutHandle layout);
 
   // Waits until it is published, at most until the deadline. UNKNOWN_INSTANCE: it was not;
-  // NOT_PERMITTED: not to this instance.
+  // NOT_PERMITTED: not to this instance; STALE: it was, and was taken back meanwhile.
   Result<FoundLayout> find_layout(const InstanceId& instance, uint32_t rank, Tier tier,
                                   uint64_t deadline_ns = 0);
 
@@ -145,7 +152,8 @@ class Client {
 
   // What arrived for this client, oldest first. They arrive at the first channel: to be called by
   // the thread that attached (or, once that thread has ended or released the channel, by any one
-  // other); INVALID_ARGUMENT elsewhere.
+  // other); INVALID_ARGUMENT elsewhere. wait_ returns as soon as there is one, or empty at the
+  // deadline.
   Result<std::vector<Notification>> poll_notifications();
   Result<std::vector<Notification>> wait_notifications(uint64_t deadline_ns);
 
@@ -153,7 +161,8 @@ class Client {
 
   // This thread's channel: what the calls above use.
   Result<Channel> channel();
-  // One more, of the calling thread.
+  // One more, of the calling thread. One that was given up counts against the engine's limit until
+  // it has drained.
   Result<Channel> open_channel(const ChannelOptions& options = {});
 
   // --- State

@@ -12,8 +12,8 @@ namespace wherry::detail {
 // NO_RESOURCES; without a text when there is no memory even for that.
 inline Status out_of_memory(const char* got) noexcept {
   try {
-    return {Code::kNoResources, std::string("client library: wanted memory and threads, got ") +
-                                    got + "; free some"};
+    return {Code::kNoResources,
+            std::string("client library: wanted memory and threads, got ") + got + "; free some"};
   } catch (...) {
     return {Code::kNoResources, std::string()};
   }

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 
+#include "clientlib/guard.h"
 #include "shm/doorbell.h"
 
 namespace wherry::detail {
@@ -18,13 +19,19 @@ namespace {
 constexpr uint64_t kHelloMs = 10'000;
 constexpr uint64_t kDetachMs = 5'000;
 constexpr uint64_t kLongestPollNs = 1'000'000'000;
-constexpr uint64_t kLongestWaitNs = 3'600'000'000'000;  // kForever, for clocks that would overflow
+constexpr uint64_t kLatestNs = INT64_MAX;  // kForever, for clocks with a sign
+constexpr std::chrono::milliseconds kWithoutMemory{10};
 
 Status not_attached() {
   return {Code::kEngineGone,
           "engine: wanted an attached one, got none; the library attaches again by itself, try "
-          "again or "
-          "watch engine_state()"};
+          "again or watch engine_state()"};
+}
+
+Status gone_meanwhile(const char* type, const std::string& reason) {
+  return {Code::kEngineGone,
+          std::string(type) + ": wanted an answer of the engine, got the end of the connection (" +
+              reason + "); try again once attached"};
 }
 
 EngineLife life_from(const std::string& state) {
@@ -36,9 +43,9 @@ EngineLife life_from(const std::string& state) {
 
 }  // namespace
 
-Keeper::Keeper(KeeperOptions options, Owner* owner)
+Keeper::Keeper(KeeperOptions options, std::weak_ptr<Owner> owner)
     : options_(std::move(options)),
-      owner_(owner),
+      owner_(std::move(owner)),
       random_(static_cast<uint32_t>(monotonic_ns() ^ static_cast<uint64_t>(getpid()) << 16)),
       callback_(options_.on_state) {}
 
@@ -73,7 +80,7 @@ Status Keeper::start() {
     pthread_setname_np(thread_->native_handle(), "wherry-keeper");
     // Before anybody may call(): this thread is not the driver any more.
     driver_ = thread_->get_id();
-  } catch (const std::exception& error) {
+  } catch (const std::exception&) {
     thread_.reset();
     lost("no thread");
   }
@@ -82,19 +89,21 @@ Status Keeper::start() {
   return {Code::kNoResources, "attach: wanted a thread, got none; raise the limit of threads"};
 }
 
-void Keeper::stop() {
+void Keeper::stop() noexcept {
   const bool on_thread = thread_ != nullptr && thread_->get_id() == std::this_thread::get_id();
   detaching_.store(true, std::memory_order_release);
   // The engine answers once everything of this session has drained.
   if (thread_ != nullptr && !on_thread) {
-    [[maybe_unused]] const Status ignored = call_detach(*this, deadline_in_ms(kDetachMs));
+    [[maybe_unused]] const Status ignored =
+        guarded([this] { return call_detach(*this, deadline_in_ms(kDetachMs)); });
   }
   stopping_.store(true, std::memory_order_release);
   if (wake_.valid()) shm::ring_eventfd(wake_.get());
+  if (thread_ == nullptr) return;
   if (on_thread) {
-    owner_ = nullptr;
+    set_callback(nullptr);  // whom it would tell is gone
     thread_->detach();
-  } else if (thread_ != nullptr && thread_->joinable()) {
+  } else {
     thread_->join();
   }
 }
@@ -102,16 +111,39 @@ void Keeper::stop() {
 void Keeper::run() {
   driver_ = std::this_thread::get_id();
   while (!stopping()) {
-    const bool wanted = options_.reattach && !detaching_.load(std::memory_order_acquire);
-    if (!connected_ && wanted && monotonic_ns() >= next_attempt_ns_) {
-      if (Status status = attach_once(); !status.ok() && !stopping()) {
-        next_attempt_ns_ = monotonic_ns() + next_delay_ns();
-        // What an operator or the failure said stays: that nobody is there is the lesser news.
-        if (state().life == EngineLife::kGone) change_state(EngineLife::kGone, status.to_string());
+    const Status status = guarded([this]() -> Status {
+      turn();
+      return {};
+    });
+    if (status.ok()) continue;
+    // Begin anew from a state that is known.
+    [[maybe_unused]] const Status ignored = guarded([&]() -> Status {
+      lost(status.message());
+      return {};
+    });
+    std::this_thread::sleep_for(kWithoutMemory);
+  }
+  // Channels may live on: they have to know that nobody looks after them any more.
+  [[maybe_unused]] const Status ignored = guarded([this]() -> Status {
+    lost("this client has detached");
+    return {};
+  });
+}
+
+void Keeper::turn() {
+  const bool wanted = options_.reattach && !detaching_.load(std::memory_order_acquire);
+  if (!connected_ && wanted && monotonic_ns() >= next_attempt_ns_) {
+    if (Status status = attach_once(); !status.ok() && !stopping()) {
+      next_attempt_ns_ = monotonic_ns() + next_delay_ns();
+      EngineState next = state();
+      // What an operator or the failure said stays: that nobody is there is the lesser news.
+      if (next.life == EngineLife::kGone) {
+        next.reason = status.to_string();
+        change_state(std::move(next), false);
       }
     }
-    pump(!connected_ && wanted ? next_attempt_ns_ : kForever);
   }
+  pump(!connected_ && wanted ? next_attempt_ns_ : kForever);
 }
 
 // Between the last delay and twice that, cut at the maximum, less up to half by chance, so that the
@@ -129,75 +161,111 @@ Status Keeper::attach_once() {
   socket_ = std::move(*socket);
   connected_ = true;
   life_ = nullptr;
+  early_event_.reset();
   closing_reason_.clear();
+  Status status = guarded([this] { return greet(); });
+  if (status.ok()) return status;
+  lost(status.to_string());
+  return closing_reason_.empty() ? status : status.with_context(closing_reason_);
+}
+
+// Says hello and has the owner register everything.
+Status Keeper::greet() {
   Result<HelloAnswer> hello =
       call_hello(*this, options_.instance, options_.rank, deadline_in_ms(kHelloMs));
-  Status status = hello.status();
-  std::string note;
-  if (hello.ok()) {
-    life_ = std::make_shared<Life>(std::move(hello->engine_pidfd));
-    status = owner_->attached(*hello, life_, &note);
-  }
-  if (!status.ok() || !connected_) {
-    if (status.ok()) status = not_attached();
-    const std::string reason = closing_reason_;
-    lost(status.to_string());
-    return reason.empty() ? status : status.with_context(reason);
-  }
-  delay_ms_ = 0;
+  if (!hello.ok()) return hello.status();
+  life_ = std::make_shared<Life>(std::move(hello->engine_pidfd));
   {
     std::lock_guard lock(mutex_);
-    open_ = true;
-    state_.engine = hello->engine;
-    state_.incarnation = hello->engine_incarnation;
-    ++state_.attached;
+    outbox_life_ = life_.get();
   }
-  change_state(life_from(hello->state), note);
+  EngineState next = state();
+  next.reason.clear();
+  const std::shared_ptr<Owner> owner = owner_.lock();
+  if (owner == nullptr) return not_attached();
+  if (Status status = owner->attached(*hello, life_, &next.reason); !status.ok()) return status;
+  if (!connected_) return not_attached();
+  next.life = life_from(hello->state);
+  next.engine = hello->engine;
+  next.incarnation = hello->engine_incarnation;
+  ++next.attached;
+  if (early_event_.has_value()) {
+    next.life = early_event_->life;
+    next.reason = early_event_->reason;
+  }
+  delay_ms_ = 0;
+  change_state(std::move(next), true);
   return {};
+}
+
+Status Keeper::not_in_callback(const char* type) const {
+  if (!is_driver() || !in_callback_) return {};
+  return {Code::kInvalidArgument,
+          std::string(type) +
+              ": wanted a call from another thread, got one from the state callback, where no "
+              "answer can come; only note the change there"};
+}
+
+Status Keeper::may_call(const char* type) const {
+  if (Status status = not_in_callback(type); !status.ok()) return status;
+  std::lock_guard lock(mutex_);
+  return open_ ? Status() : not_attached();
 }
 
 Result<Answer> Keeper::call(const char* type, const nlohmann::json& body,
                             std::vector<shm::UniqueFd> descriptors, uint64_t deadline_ns) {
+  if (Status status = not_in_callback(type); !status.ok()) return status;
   const bool driver = is_driver();
-  if (driver && in_callback_) {
-    return Status(Code::kInvalidArgument,
-                  std::string(type) +
-                      ": wanted a call from another thread, got one from the state "
-                      "callback; only note the change there");
+  deadline_ns = std::min(deadline_ns, kLatestNs);
+  const uint64_t id = ++last_id_;
+  std::string text = encode_request(type, id, body);
+  if (text.size() > shm::kMaxPayloadBytes) {
+    return Status(Code::kInvalidArgument, std::string(type) + ": wanted a message of at most " +
+                                              std::to_string(shm::kMaxPayloadBytes) +
+                                              " bytes, got " + std::to_string(text.size()) +
+                                              "; name fewer parts at once");
   }
-  deadline_ns = std::min(deadline_ns, monotonic_ns() + kLongestWaitNs);
-  Pending pending;
+  const auto pending = std::make_shared<Pending>();
   std::unique_lock lock(mutex_);
   if (driver ? !connected_ : !open_) return not_attached();
-  const uint64_t id = ++last_id_;
-  pending_.emplace(id, &pending);
-  outbox_.push_back({encode_request(type, id, body), std::move(descriptors)});
+  outbox_.push_back({id, std::move(text), std::move(descriptors)});
+  pending_.emplace(id, pending);
+  shm::ring_eventfd(wake_.get());
+  const auto waiting = [&pending] { return pending->state == Pending::State::kWaiting; };
   if (driver) {
+    // Only the driver itself changes what is pending.
     lock.unlock();
-    shm::ring_eventfd(wake_.get());
-    while (!pending.done && !stopping() && monotonic_ns() < deadline_ns) pump(deadline_ns);
+    while (waiting() && !stopping() && monotonic_ns() < deadline_ns) pump(deadline_ns);
     lock.lock();
   } else {
-    shm::ring_eventfd(wake_.get());
     const std::chrono::steady_clock::time_point deadline{
         std::chrono::nanoseconds(static_cast<int64_t>(deadline_ns))};
-    answered_.wait_until(lock, deadline, [&pending] { return pending.done; });
+    answered_.wait_until(lock, deadline, [&waiting] { return !waiting(); });
   }
-  if (!pending.done) {
-    pending_.erase(id);
-    return Status(Code::kTimedOut, std::string(type) +
-                                       ": wanted an answer of the engine in time, got "
-                                       "none; is it alive? wherryctl status tells");
+  switch (pending->state) {
+    case Pending::State::kAnswered:
+      return std::move(pending->result);
+    case Pending::State::kLost:
+      return gone_meanwhile(type, lost_reason_);
+    case Pending::State::kWaiting:
+      break;
   }
-  return std::move(pending.result);
+  pending_.erase(id);
+  return Status(Code::kTimedOut,
+                std::string(type) +
+                    ": wanted an answer of the engine in time, got none; is it alive? wherryctl "
+                    "status tells");
 }
 
-void Keeper::post_close_channel(uint32_t number) {
-  std::lock_guard lock(mutex_);
-  if (!open_) return;
+void Keeper::post_close_channel(uint32_t number, const Life* life) {
   nlohmann::json body = nlohmann::json::object();
   body["channel"] = number;
-  outbox_.push_back({encode_request("close_channel", ++last_id_, body), {}});
+  const uint64_t id = ++last_id_;
+  std::string text = encode_request("close_channel", id, body);
+  std::lock_guard lock(mutex_);
+  // A number of a former life names somebody else's channel now.
+  if (outbox_life_ != life) return;
+  outbox_.push_back({id, std::move(text), {}});
   shm::ring_eventfd(wake_.get());
 }
 
@@ -215,16 +283,7 @@ void Keeper::pump(uint64_t until_ns) {
     uint64_t count = 0;
     [[maybe_unused]] const ssize_t ignored = read(wake_.get(), &count, sizeof(count));
   }
-  std::deque<Outgoing> outbox;
-  {
-    std::lock_guard lock(mutex_);
-    outbox.swap(outbox_);
-  }
-  for (Outgoing& out : outbox) {
-    if (!connected_) break;  // its caller has been told
-    Status status = socket_.send(std::move(out.text), std::move(out.descriptors));
-    if (!status.ok()) lost(status.message());
-  }
+  send_outbox();
   if (connected_ && fds[1].revents != 0) read_socket();
   if (connected_ && fds[2].revents != 0) {
     // Dead, whatever its socket looks like: somebody else may hold that open.
@@ -234,39 +293,61 @@ void Keeper::pump(uint64_t until_ns) {
   }
 }
 
+void Keeper::send_outbox() {
+  std::deque<Outgoing> outbox;
+  {
+    std::lock_guard lock(mutex_);
+    outbox.swap(outbox_);
+  }
+  for (Outgoing& out : outbox) {
+    if (!connected_) return;  // its caller has been told
+    Status status = socket_.send(std::move(out.text), std::move(out.descriptors));
+    if (status.ok()) continue;
+    if (status.code() != Code::kUnreachable) {
+      answer(out.id, status);  // this one could not be sent; the others can
+      continue;
+    }
+    read_socket();  // it may have said why
+    lost(status.message());
+  }
+}
+
 void Keeper::read_socket() {
-  if (Status status = socket_.flush(); !status.ok()) return lost(status.message());
+  const Status flushed = socket_.flush();
   while (connected_ && !stopping()) {
     Result<std::optional<shm::ControlMessage>> message = socket_.receive();
     if (!message.ok()) return lost(message.status().message());
-    if (!message->has_value()) return;
+    if (!message->has_value()) break;
     handle(std::move(**message));
   }
+  if (!flushed.ok()) lost(flushed.message());
 }
 
 void Keeper::handle(shm::ControlMessage message) {
   Result<Incoming> incoming = decode_incoming(message.text);
   if (!incoming.ok()) return lost(incoming.status().message());
   switch (incoming->kind) {
-    case Incoming::Kind::kReply: {
-      std::lock_guard lock(mutex_);
-      const auto found = pending_.find(incoming->id);
-      if (found == pending_.end()) return;  // nobody waits any more
-      Pending& pending = *found->second;
-      if (incoming->status.ok()) {
-        pending.result = Answer{std::move(incoming->body), std::move(message.descriptors)};
-      } else {
-        pending.result = incoming->status;
+    case Incoming::Kind::kReply:
+      if (!incoming->status.ok()) return answer(incoming->id, incoming->status);
+      return answer(incoming->id,
+                    Answer{std::move(incoming->body), std::move(message.descriptors)});
+    case Incoming::Kind::kState: {
+      EngineState next = state();
+      next.life = life_from(incoming->state);
+      next.reason = incoming->reason;
+      bool open = false;
+      {
+        std::lock_guard lock(mutex_);
+        open = open_;
       }
-      pending.done = true;
-      pending_.erase(found);
-      answered_.notify_all();
+      if (open) return change_state(std::move(next), true);
+      early_event_ = StateEvent{next.life, std::move(next.reason)};
       return;
     }
-    case Incoming::Kind::kState:
-      return change_state(life_from(incoming->state), incoming->reason);
     case Incoming::Kind::kStale:
-      if (owner_ != nullptr) owner_->stale(incoming->handles);
+      if (const std::shared_ptr<Owner> owner = owner_.lock()) {
+        owner->stale(std::move(incoming->handles));
+      }
       return;
     case Incoming::Kind::kClosing:
       closing_reason_ = incoming->reason;
@@ -274,6 +355,16 @@ void Keeper::handle(shm::ControlMessage message) {
     case Incoming::Kind::kOther:
       return;
   }
+}
+
+void Keeper::answer(uint64_t id, Result<Answer> result) {
+  std::lock_guard lock(mutex_);
+  const auto found = pending_.find(id);
+  if (found == pending_.end()) return;  // nobody waits any more
+  found->second->result = std::move(result);
+  found->second->state = Pending::State::kAnswered;
+  pending_.erase(found);
+  answered_.notify_all();
 }
 
 // The connection is over; whether the engine is dead is another question.
@@ -285,46 +376,47 @@ void Keeper::lost(const std::string& why) {
   bool was_open = false;
   {
     std::lock_guard lock(mutex_);
-    was_open = open_;
-    open_ = false;
+    was_open = std::exchange(open_, false);
     outbox_.clear();
-    for (auto& [id, pending] : pending_) {
-      pending->result = Status(Code::kEngineGone,
-                               "engine: wanted an answer, got the end of the "
-                               "connection (" +
-                                   why + "); try again once attached");
-      pending->done = true;
-    }
+    outbox_life_ = nullptr;
+    for (auto& [id, pending] : pending_) pending->state = Pending::State::kLost;
     pending_.clear();
+    try {
+      lost_reason_ = why;
+    } catch (...) {
+      lost_reason_.clear();
+    }
   }
   answered_.notify_all();
+  if (!was_open) return;  // start() or turn() reports the failed attempt
   next_attempt_ns_ = monotonic_ns() + next_delay_ns();
-  if (!was_open) return;  // start() or run() reports the failed attempt
-  if (detaching_.load(std::memory_order_acquire)) return change_state(EngineLife::kDetached, "");
-  const EngineLife before = state().life;
-  const bool told = before == EngineLife::kStopped || before == EngineLife::kFailed;
-  change_state(told ? before : EngineLife::kGone, told                      ? state().reason
-                                                  : closing_reason_.empty() ? why
-                                                                            : closing_reason_);
+  EngineState next = state();
+  if (detaching_.load(std::memory_order_acquire)) {
+    next.life = EngineLife::kDetached;
+    next.reason.clear();
+  } else if (next.life != EngineLife::kStopped && next.life != EngineLife::kFailed) {
+    next.life = EngineLife::kGone;
+    next.reason = closing_reason_.empty() ? why : closing_reason_;
+  }
+  change_state(std::move(next), false);
 }
 
-void Keeper::change_state(EngineLife life, const std::string& reason) {
+void Keeper::change_state(EngineState next, bool open) {
   std::function<void(const EngineState&)> callback;
-  EngineState now;
   {
     std::lock_guard lock(mutex_);
-    const bool same =
-        state_.life == life && state_.reason == reason && life != EngineLife::kRunning;
-    state_.life = life;
-    state_.reason = reason;
-    if (same) return;
     callback = callback_;
-    now = state_;
+    const bool same = state_.life == next.life && state_.reason == next.reason &&
+                      state_.attached == next.attached;
+    EngineState copy = next;
+    state_ = std::move(copy);
+    open_ = open;
+    if (same) return;
   }
   if (!callback) return;
   in_callback_ = true;
   try {
-    callback(now);
+    callback(next);
   } catch (...) {  // not ours to handle, and not to end the process with
   }
   in_callback_ = false;
@@ -337,7 +429,7 @@ EngineState Keeper::state() const {
 
 void Keeper::set_callback(std::function<void(const EngineState&)> callback) {
   std::lock_guard lock(mutex_);
-  callback_ = std::move(callback);
+  callback_.swap(callback);
 }
 
 }  // namespace wherry::detail

@@ -4,7 +4,7 @@
 // jittered exponential back-off. A socket that hangs up is only a hint: an engine counts as dead
 // when its pidfd is readable, because only then are its other descriptors closed for certain.
 // "Driver" below is the thread that does the work: the one that calls start(), until that returns,
-// then the keeper's own. Other threads may call call(), post(), state(), set_callback() and stop().
+// then the keeper's own. Other threads may call what is public.
 #pragma once
 
 #include <atomic>
@@ -13,13 +13,14 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <string>
 #include <thread>
 #include <unordered_map>
 #include <vector>
 
-#include "clientlib/link.h"
+#include "clientlib/life.h"
 #include "clientlib/messages.h"
 #include "clientlib/types.h"
 #include "shm/control_socket.h"
@@ -43,68 +44,80 @@ class Keeper final : public ControlLink, public std::enable_shared_from_this<Kee
   class Owner {
    public:
     virtual ~Owner() = default;
-    // The hello is answered: register everything. A failure
-    // ends the connection, and it is tried again. `note` is for the state's reason.
+    // The hello is answered: register everything. A failure ends the connection, and it is tried
+    // again. `note` is for the state's reason.
     virtual Status attached(const HelloAnswer& hello, std::shared_ptr<Life> life,
                             std::string* note) = 0;
     // These handles of the engine mean nothing any more.
-    virtual void stale(const std::vector<uint64_t>& handles) = 0;
+    virtual void stale(std::vector<uint64_t> handles) = 0;
   };
 
-  // `owner` outlives stop().
-  Keeper(KeeperOptions options, Owner* owner);
+  Keeper(KeeperOptions options, std::weak_ptr<Owner> owner);
   ~Keeper() override;
 
   // Attaches and starts the thread. Fails with what the engine answered, or UNREACHABLE.
   Status start();
 
-  // Detaches, if there is anybody to detach from, and ends the thread. Safe from the thread itself
-  // (in a callback), which then ends by itself. Not in a forked child.
-  void stop();
-
-  // In a forked child, instead of stop(): there is no thread, and the socket is the parent's.
-  void abandon() { thread_.release(); }
+  // Detaches, if there is anybody to detach from, and ends the thread; afterwards no callback runs.
+  // Safe on the thread itself (in a callback), which then ends by itself. Not in a forked child.
+  void stop() noexcept;
 
   // ENGINE_GONE while no engine is attached, or when it goes before it has answered;
   // INVALID_ARGUMENT from a state callback, which would wait for itself.
   Result<Answer> call(const char* type, const nlohmann::json& body,
                       std::vector<shm::UniqueFd> descriptors, uint64_t deadline_ns) override;
 
-  // Tells the engine that a channel is not used any more; nobody waits for the answer.
-  void post_close_channel(uint32_t number);
+  // What call() would refuse at once: only the callback, or also that no engine is attached.
+  Status not_in_callback(const char* type) const;
+  Status may_call(const char* type) const;
+
+  // Tells the engine, if it is still that life, that a channel is not used any more; nobody waits
+  // for the answer.
+  void post_close_channel(uint32_t number, const Life* life);
 
   EngineState state() const;
   void set_callback(std::function<void(const EngineState&)> callback);
 
  private:
   struct Pending {
-    bool done = false;
-    Result<Answer> result{Status(Code::kEngineGone, "")};
+    enum class State : uint8_t { kWaiting, kAnswered, kLost };
+    State state = State::kWaiting;
+    Result<Answer> result{Status(Code::kInternal, "")};  // once answered
   };
   struct Outgoing {
+    uint64_t id = 0;
     std::string text;
     std::vector<shm::UniqueFd> descriptors;
+  };
+  struct StateEvent {
+    EngineLife life;
+    std::string reason;
   };
 
   bool is_driver() const { return driver_.load() == std::this_thread::get_id(); }
   bool stopping() const { return stopping_.load(std::memory_order_acquire); }
   void run();
+  void turn();
   Status attach_once();
+  Status greet();
   void pump(uint64_t until_ns);
+  void send_outbox();
   void read_socket();
   void handle(shm::ControlMessage message);
+  void answer(uint64_t id, Result<Answer> result);
   void lost(const std::string& why);
-  void change_state(EngineLife life, const std::string& reason);
+  void change_state(EngineState next, bool open);
   uint64_t next_delay_ns();
 
   const KeeperOptions options_;
-  Owner* owner_;  // null once stopped
+  const std::weak_ptr<Owner> owner_;
 
   // The driver's own.
   shm::ControlSocket socket_;
   bool connected_ = false;
   bool in_callback_ = false;
-  std::shared_ptr<Life> life_;  // of the last hello that was answered
+  std::shared_ptr<Life> life_;             // of the last hello that was answered
+  std::optional<StateEvent> early_event_;  // came before the attachment was complete
   uint64_t next_attempt_ns_ = 0;
   uint64_t delay_ms_ = 0;
   std::string closing_reason_;
@@ -112,6 +125,7 @@ class Keeper final : public ControlLink, public std::enable_shared_from_this<Kee
 
   shm::UniqueFd wake_;  // eventfd: look at the outbox, or stop
   std::atomic<std::thread::id> driver_{};
+  std::atomic<uint64_t> last_id_{0};
   std::atomic<bool> detaching_{false};  // the end of the connection is wanted
   std::atomic<bool> stopping_{false};
   std::unique_ptr<std::thread> thread_;
@@ -119,9 +133,10 @@ class Keeper final : public ControlLink, public std::enable_shared_from_this<Kee
   mutable std::mutex mutex_;  // everything below
   std::condition_variable answered_;
   bool open_ = false;  // others may call
-  uint64_t last_id_ = 0;
-  std::unordered_map<uint64_t, Pending*> pending_;
+  std::unordered_map<uint64_t, std::shared_ptr<Pending>> pending_;
   std::deque<Outgoing> outbox_;
+  const Life* outbox_life_ = nullptr;  // whom the outbox is for, once it has answered the hello
+  std::string lost_reason_;            // of the last connection
   EngineState state_;
   std::function<void(const EngineState&)> callback_;
 };

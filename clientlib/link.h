@@ -1,5 +1,5 @@
-// Link: one life of a channel, between two attachments: mappings, rings, credits, records under way.
-// Internal.
+// Link: one life of a channel, between two attachments: mappings, rings, credits, and the records
+// under way. Internal.
 //
 // Belongs to the thread that owns the channel, except that the session makes it. After the engine's
 // death the memory stays mapped and can be read to the end. Nothing here blocks but sleep(), and

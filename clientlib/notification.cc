@@ -137,7 +137,8 @@ Result<Completion> TransferCompleteNotification::wait(uint64_t deadline_ns) {
         if (member.completion() != nullptr) continue;
         const uint64_t slice = monotonic_ns() + kMemberSliceNs;
         const Status status = member.wait(std::min(deadline_ns, slice)).status();
-        const bool goes_on = status.ok() || (status.code() == Code::kTimedOut && slice < deadline_ns);
+        const bool goes_on =
+            status.ok() || (status.code() == Code::kTimedOut && slice < deadline_ns);
         if (!goes_on) return status;
         break;
       }

@@ -57,8 +57,7 @@ bool Owner::try_take() noexcept {
   ThisThread& me = this_thread();
   uint64_t owner = word_->load(std::memory_order_acquire);
   if (owner == me.token()) return true;
-  if (owner != 0 ||
-      !word_->compare_exchange_strong(owner, me.token(), std::memory_order_acq_rel)) {
+  if (owner != 0 || !word_->compare_exchange_strong(owner, me.token(), std::memory_order_acq_rel)) {
     return false;
   }
   if (me.remember(word_)) return true;

@@ -61,7 +61,7 @@ struct OwnLayout {
 struct Registry {
   std::map<uint64_t, OwnRegion> regions;
   std::map<uint64_t, OwnLayout> layouts;
-  std::set<uint64_t> found;  // layouts and clients
+  std::set<uint64_t> found;                                     // layouts and clients
   std::map<std::pair<InstanceId, uint32_t>, uint64_t> clients;  // found ones, by name
 };
 

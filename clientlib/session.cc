@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <new>
 
 #include "clientlib/guard.h"
 #include "shm/run_root.h"
@@ -11,16 +12,9 @@ namespace {
 
 std::atomic<uint64_t> g_last_serial{0};
 
-// The channels of this thread, one per session it has used. When the thread ends, others may have
-// them.
+// The channels of this thread, one per session it has used.
 class ThreadChannels {
  public:
-  ~ThreadChannels() {
-    for (const Entry& entry : entries_) {
-      if (const std::shared_ptr<ChannelCore> core = entry.core.lock()) core->release();
-    }
-  }
-
   std::shared_ptr<ChannelCore> find(uint64_t serial) const {
     for (const Entry& entry : entries_) {
       if (entry.serial == serial) return entry.core.lock();
@@ -74,7 +68,7 @@ Result<std::shared_ptr<Session>> Session::attach(const AttachOptions& options) {
   session->main_ = *main;
   session->thread_channels_.push_back(*main);
   session->channels_.push_back({*main, options.channel});
-  session->keeper_ = std::make_shared<Keeper>(keeper_options(options), session.get());
+  session->keeper_ = std::make_shared<Keeper>(keeper_options(options), session);
   if (Status status = session->keeper_->start(); !status.ok()) return status;
   this_thread().add(session->serial_, *main);
   return session;
@@ -85,11 +79,20 @@ Session::Session(const AttachOptions& options)
 
 Session::~Session() {
   if (keeper_ == nullptr) return;
-  if (forked()) {
-    keeper_->abandon();
-  } else {
+  if (!forked()) {
     keeper_->stop();
+  } else {
+    // Its thread is not in this process, nor is who held its locks: it cannot be destroyed here.
+    static_cast<void>(new (std::nothrow) std::shared_ptr<Keeper>(std::move(keeper_)));
   }
+}
+
+// Locks `life` for an operation that needs the engine. While none is attached it refuses at once:
+// the lock is the driver's for as long as it registers everything again.
+Status Session::enter(std::shared_lock<std::shared_mutex>* life, const char* call) {
+  if (Status status = keeper_->may_call(call); !status.ok()) return status;
+  *life = std::shared_lock(life_);
+  return {};
 }
 
 Result<std::shared_ptr<ChannelCore>> Session::make_core(const ChannelOptions& options) {
@@ -97,9 +100,8 @@ Result<std::shared_ptr<ChannelCore>> Session::make_core(const ChannelOptions& op
   core.descriptor = options.descriptor;
   core.spin_ns = uint64_t{options.spin_us} * 1000;
   core.on_close = [self = weak_from_this()](const Link& link) {
-    const std::shared_ptr<Session> session = self.lock();
-    if (session != nullptr) {
-      session->channel_closed(link.parts().number, link.parts().life.get());
+    if (const std::shared_ptr<Session> session = self.lock()) {
+      session->keeper_->post_close_channel(link.parts().number, link.parts().life.get());
     }
   };
   return ChannelCore::create(table_, std::move(core));
@@ -119,12 +121,14 @@ Result<std::unique_ptr<Link>> Session::open_link(const ChannelOptions& options, 
   parts->life = current_;
   parts->clock_offset_ns = clock_offset_ns_;
   parts->default_deadline_ns = default_deadline_ns_;
+  auto link = std::make_unique<Link>(std::move(*parts));
   if (Status s = call_channel_mapped(*keeper_, channel->number); !s.ok()) return s;
-  return std::make_unique<Link>(std::move(*parts));
+  return link;
 }
 
 Result<std::shared_ptr<ChannelCore>> Session::open_channel(const ChannelOptions& options) {
-  std::shared_lock life(life_);
+  std::shared_lock<std::shared_mutex> life;
+  if (Status status = enter(&life, "open channel"); !status.ok()) return status;
   Result<std::shared_ptr<ChannelCore>> core = make_core(options);
   if (!core.ok()) return core.status();
   Result<std::unique_ptr<Link>> link = open_link(options, false);
@@ -155,15 +159,6 @@ Result<std::shared_ptr<ChannelCore>> Session::thread_channel() {
   std::lock_guard lock(mutex_);
   thread_channels_.push_back(*core);
   return core;
-}
-
-void Session::channel_closed(uint32_t number, const Life* life) {
-  {
-    // A number of a former life names somebody else's channel now.
-    std::lock_guard lock(mutex_);
-    if (life != current_.get()) return;
-  }
-  keeper_->post_close_channel(number);
 }
 
 }  // namespace wherry::detail

@@ -14,10 +14,14 @@ bool connection_failed(const Status& status) {
          status.code() == Code::kDraining;
 }
 
-void note_failure(std::string* note, const char* what, uint64_t handle, const Status& status) {
+void add_note(std::string* note, const std::string& text) {
   if (!note->empty()) *note += "; ";
-  *note += std::string(what) + " " + std::to_string(handle) +
-           " could not be registered again: " + status.to_string();
+  *note += text;
+}
+
+void note_failure(std::string* note, const char* what, uint64_t handle, const Status& status) {
+  add_note(note, std::string(what) + " " + std::to_string(handle) +
+                     " could not be registered again: " + status.to_string());
 }
 
 }  // namespace
@@ -33,21 +37,34 @@ Status Session::attached(const HelloAnswer& hello, std::shared_ptr<Life> life, s
     }
     forget_found();
     if (Status status = register_again(note); !status.ok()) return status;
-    return reopen_channels();
+    return reopen_channels(note);
   });
 }
 
 // Whatever was found belongs to owners of a former life.
 void Session::forget_found() {
   std::lock_guard lock(mutex_);
-  for (const auto& [engine_handle, handle] : registry_.found) {
-    HandleInfo info;
-    if (!table_->find(handle, &info)) continue;
+  for (auto found = registry_.found.begin(); found != registry_.found.end();) {
+    found = make_stale(found);
+  }
+  early_stale_.clear();
+}
+
+// With `mutex_` held; returns the next one. A found layout is kept until it is freed; nobody frees
+// a client.
+std::set<uint64_t>::iterator Session::make_stale(std::set<uint64_t>::iterator found) {
+  const uint64_t handle = *found;
+  HandleInfo info;
+  if (table_->find(handle, &info) && info.kind == HandleKind::kFound) {
     info.broken = Code::kStale;
     table_->change(handle, info);
+    return std::next(found);
   }
-  registry_.found.clear();
-  registry_.clients.clear();
+  for (auto one = registry_.clients.begin(); one != registry_.clients.end();) {
+    one = one->second == handle ? registry_.clients.erase(one) : std::next(one);
+  }
+  table_->remove(handle);
+  return registry_.found.erase(found);
 }
 
 // Regions, layouts and publications, under their old handles. What the engine refuses (a smaller
@@ -56,8 +73,7 @@ void Session::forget_found() {
 Status Session::register_again(std::string* note) {
   const auto set = [this](uint64_t handle, HandleInfo info, Code broken) {
     info.broken = broken;
-    std::lock_guard lock(mutex_);
-    table_->change(handle, info);
+    set_handle(handle, info);
   };
   for (const auto& [handle, region] : registry_.regions) {
     HandleInfo info;
@@ -88,8 +104,9 @@ Status Session::register_again(std::string* note) {
   return {};
 }
 
-// The first channel comes first: it is the one with a notification ring.
-Status Session::reopen_channels() {
+// The first channel comes first: it is the one with a notification ring, and without it there is no
+// attachment. What the engine refuses of the others (it may allow fewer now) is left without.
+Status Session::reopen_channels(std::string* note) {
   std::vector<OpenedChannel> opened;
   {
     std::lock_guard lock(mutex_);
@@ -99,27 +116,36 @@ Status Session::reopen_channels() {
     const std::shared_ptr<ChannelCore> core = one.core.lock();
     if (core == nullptr) continue;
     Result<std::unique_ptr<Link>> link = open_link(one.options, core == main_);
-    if (!link.ok()) return link.status();
-    core->offer(std::move(*link));
+    if (link.ok()) {
+      core->offer(std::move(*link));
+    } else if (core == main_ || connection_failed(link.status())) {
+      return link.status();
+    } else {
+      add_note(note, "a channel could not be opened again: " + link.status().to_string());
+      core->refuse(link.code());
+    }
   }
   return {};
 }
 
-void Session::stale(const std::vector<uint64_t>& handles) {
+void Session::stale(std::vector<uint64_t> handles) {
+  std::sort(handles.begin(), handles.end());
+  std::vector<bool> known(handles.size());
   std::lock_guard lock(mutex_);
-  for (const uint64_t engine_handle : handles) {
-    const auto found = registry_.found.find(engine_handle);
-    if (found == registry_.found.end()) continue;
-    const uint64_t handle = found->second;
-    registry_.found.erase(found);
+  for (auto found = registry_.found.begin(); found != registry_.found.end();) {
     HandleInfo info;
-    if (table_->find(handle, &info)) {
-      info.broken = Code::kStale;
-      table_->change(handle, info);
+    const bool good = table_->find(*found, &info) && info.broken == Code::kOk;
+    const auto at = std::lower_bound(handles.begin(), handles.end(), info.engine_handle);
+    if (!good || at == handles.end() || *at != info.engine_handle) {
+      ++found;
+      continue;
     }
-    for (auto known = registry_.clients.begin(); known != registry_.clients.end();) {
-      known = known->second.value == handle ? registry_.clients.erase(known) : std::next(known);
-    }
+    known[static_cast<size_t>(at - handles.begin())] = true;
+    found = make_stale(found);
+  }
+  // The others are answers to finds that are on their way into the table.
+  for (size_t i = 0; i < handles.size(); ++i) {
+    if (!known[i]) early_stale_.push_back(handles[i]);
   }
 }
 

@@ -3,6 +3,52 @@
 #include <ctime>
 
 namespace wherry {
+namespace {
+
+// What to do about a request that ended so; null where there is nothing to say.
+const char* advice(Code code) {
+  switch (code) {
+    case Code::kInvalidArgument:
+      return "the engine found the request senseless: are both handles of the right kind?";
+    case Code::kOutOfRange:
+      return "name blocks, layers and bytes that both sides have";
+    case Code::kOverlap:
+      return "source and destination share bytes, or a destination is named twice; copy in two "
+             "steps";
+    case Code::kIncompatibleLayout:
+      return "lengths or geometries of the two sides differ; use layouts that fit";
+    case Code::kStale:
+      return "a handle is of a former life; find the layout or client again";
+    case Code::kUnknownInstance:
+      return "the target is not attached";
+    case Code::kNotPermitted:
+      return "have the owner publish it to this instance, with the right that is needed";
+    case Code::kUnsupported:
+      return "this engine does not do that; split the request or leave the option out";
+    case Code::kNoTransport:
+      return "transports() says which there are";
+    case Code::kTimedOut:
+      return "the deadline passed; give it more time";
+    case Code::kMemoryFault:
+      return "a region lost its pages; do not punch holes into registered memory";
+    case Code::kBoxFull:
+      return "the receiver does not read its notifications; send again once it does";
+    case Code::kDraining:
+      return "the engine takes no new requests; use another or wait for its restart";
+    case Code::kAborted:
+      return "the engine ended or closed this session; engine_state() says why";
+    case Code::kNotStarted:
+      return "safe to repeat";
+    case Code::kEngineGone:
+      return "the engine died meanwhile: the outcome is unknown";
+    case Code::kInternal:
+      return "a bug; please report it";
+    default:
+      return nullptr;
+  }
+}
+
+}  // namespace
 
 uint64_t monotonic_ns() {
   timespec now{};
@@ -66,6 +112,7 @@ std::string Completion::to_string() const {
   if (wc_status != 0) text += ", wc status " + std::to_string(wc_status);
   if (!local_quiet) text += "; the local buffers are not quiet yet";
   if (!remote_quiet) text += "; the remote buffers are not quiet yet";
+  if (const char* what = advice(status)) text += std::string("; ") + what;
   return text;
 }
 

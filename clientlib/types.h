@@ -94,8 +94,8 @@ struct TransferOptions {
   // Any other than kAny: NO_TRANSPORT instead of another path.
   TransportKind required_transport = TransportKind::kAny;
   bool checksum = false;  // end-to-end checksum; UNSUPPORTED where the path has none
-  std::string
-      notification;  // at most 1,024 bytes for the owner of the other side, sent after the data
+  // At most 1,024 bytes for the owner of the other side, sent after the data.
+  std::string notification;
   std::optional<HeadSlice> head_slice;
 };
 
@@ -150,7 +150,8 @@ struct Completion {
   std::vector<FailedBlock> failed;
 
   bool ok() const { return status == Code::kOk; }
-  // "OVERLAP: request 17: 0 blocks arrived, 8 failed, first block 3; ..." or "OK".
+  // "OVERLAP: request 17: 0 blocks arrived, 8 failed, first block 3 (OVERLAP); <what to do>", or
+  // "OK".
   std::string to_string() const;
 };
 

@@ -137,8 +137,7 @@ Status check_options(const TransferOptions& options, uint32_t max_record_slots) 
 
 Status check_notification(std::string_view bytes, uint32_t max_record_slots) {
   if (!bytes.empty()) return check_length(bytes, max_record_slots);
-  return {Code::kInvalidArgument,
-          "notification: wanted at least 1 byte, got 0; send something"};
+  return {Code::kInvalidArgument, "notification: wanted at least 1 byte, got 0; send something"};
 }
 
 Status check_transfer(const HandleInfo& source, const HandleInfo& destination, bool same,

@@ -22,6 +22,7 @@ function(wherry_test)
   target_link_libraries(${target} PRIVATE ${arg_LIBS} GTest::gtest_main Threads::Threads)
   target_compile_definitions(${target} PRIVATE WHERRY_BIN_DIR="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}"
                                                WHERRY_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  add_dependencies(wherry_tests ${target})
 endfunction()
 
 # wherry_script_test(NAME <name> TIER <tier> COMMAND <command>... [TIMEOUT <s>] [SERIAL])

@@ -173,10 +173,11 @@ Status Engine::make_pollers() {
 Status Engine::start_pollers() {
   for (uint32_t i = 0; i < pollers_.size(); ++i) {
     if (config_.pollers[i].idle == IdleStrategy::kExternal) continue;
+    // Of the thread: it may still be inside set_value() when get() below returns.
     std::promise<Status> pinned;
     std::future<Status> result = pinned.get_future();
     try {
-      threads_.emplace_back([this, i, &pinned] {
+      threads_.emplace_back([this, i, pinned = std::move(pinned)]() mutable {
         pthread_setname_np(pthread_self(), ("wherry-poll-" + std::to_string(i)).c_str());
         Status status = pin_this_thread(cores_[i]);
         const bool good = status.ok();
@@ -282,6 +283,7 @@ void Engine::finish() {
   threads_.clear();
   registrar_.reset();
   for (Transport* transport : started_) transport->stop();
+  claims_ = CoreClaims();  // before the lock: the next engine may start from then on
   run_dir_.close();
 }
 

@@ -4,6 +4,7 @@
 #include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
+#include <sys/resource.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -86,9 +87,18 @@ Status start_log(const LogConfig& log) {
   return {};
 }
 
+// The usual limit is low for the sake of select(), which nothing here uses.
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 int run_engine(const Config& config, bool allow_null) {
   if (Status status = start_log(config.log); !status.ok())
     return complain(status, kExitCannotStart);
+  raise_descriptor_limit();
   EngineOptions options;
   options.allow_null = allow_null;
   options.handle_signals = true;

@@ -17,6 +17,10 @@ namespace {
 // First byte of every packet: where the text is.
 constexpr char kInline = 'i';
 constexpr char kInMemfd = 'm';  // the last descriptor holds it
+// A packet that comes with a memfd is padded to this, so that the kernel, which counts only the
+// packet, lets few of them wait unread.
+constexpr size_t kMemfdPacketBytes = 32 * 1024;
+constexpr size_t kMostDescriptorsOfAPacket = 253;  // the kernel's limit
 
 Status unreachable(const std::string& what) { return {Code::kUnreachable, what}; }
 
@@ -89,10 +93,12 @@ Result<ControlSocket> ControlSocket::connect(const std::string& path) {
 }
 
 Status ControlSocket::send(std::string text, std::vector<UniqueFd> descriptors) {
-  if (queue_.size() >= kMaxQueued) {
+  const size_t bytes = text.size();
+  if (queue_.size() >= kMaxQueued || (!queue_.empty() && queued_bytes_ + bytes > kMaxQueuedBytes)) {
     return {Code::kNoResources, "control socket: wanted the other side to read, got " +
-                                    std::to_string(kMaxQueued) +
-                                    " messages waiting; the connection should be closed"};
+                                    std::to_string(queue_.size()) + " messages of " +
+                                    std::to_string(queued_bytes_) +
+                                    " bytes waiting; the connection should be closed"};
   }
   if (text.size() > kMaxPayloadBytes || descriptors.size() >= kMaxDescriptors) {
     return {Code::kInvalidArgument, "control message: wanted at most " +
@@ -108,21 +114,29 @@ Status ControlSocket::send(std::string text, std::vector<UniqueFd> descriptors) 
   } else {
     Result<UniqueFd> memfd = text_memfd(text);
     if (!memfd.ok()) return memfd.status();
-    message.text = kInMemfd;
+    message.text.assign(kMemfdPacketBytes, '\0');
+    message.text.front() = kInMemfd;
     message.descriptors.push_back(std::move(*memfd));
   }
-  queue_.push_back(std::move(message));
+  queue_.push_back({std::move(message), bytes});
+  queued_bytes_ += bytes;
   return flush();
 }
 
 Status ControlSocket::flush() {
   while (!queue_.empty()) {
     bool sent = false;
-    if (Status status = send_now(queue_.front(), &sent); !status.ok()) return status;
+    if (Status status = send_now(queue_.front().message, &sent); !status.ok()) return status;
     if (!sent) return {};
+    queued_bytes_ -= queue_.front().bytes;
     queue_.pop_front();
   }
   return {};
+}
+
+bool ControlSocket::other_side_reads() const {
+  pollfd writable{fd_.get(), POLLOUT, 0};
+  return queue_.empty() && poll(&writable, 1, 0) == 1;
 }
 
 Status ControlSocket::send_now(const ControlMessage& message, bool* sent) {
@@ -154,7 +168,8 @@ Status ControlSocket::send_now(const ControlMessage& message, bool* sent) {
 Result<std::optional<ControlMessage>> ControlSocket::receive() {
   std::string buffer(kMaxInlineBytes + 1, '\0');
   iovec part{buffer.data(), buffer.size()};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(kMaxDescriptors * sizeof(int))> control{};
+  // Room for as many as there can be: those without room would be closed here and now.
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(kMostDescriptorsOfAPacket * sizeof(int))> control;
   msghdr header{};
   header.msg_iov = &part;
   header.msg_iovlen = 1;
@@ -179,8 +194,13 @@ Result<std::optional<ControlMessage>> ControlSocket::receive() {
     const auto* in = reinterpret_cast<const int*>(CMSG_DATA(item));
     for (size_t i = 0; i < count; ++i) message.descriptors.emplace_back(in[i]);
   }
-  if (got == 0) return unreachable("control socket: the other side has hung up");
-  if ((header.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0) {
+  if (got == 0) {
+    discard(std::move(message.descriptors));
+    return unreachable("control socket: the other side has hung up");
+  }
+  const bool too_many = message.descriptors.size() > kMaxDescriptors;
+  if ((header.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0 || too_many) {
+    discard(std::move(message.descriptors));
     return Status(Code::kInvalidArgument,
                   "control message: wanted at most " + std::to_string(kMaxInlineBytes) +
                       " bytes and " + std::to_string(kMaxDescriptors) +
@@ -189,12 +209,16 @@ Result<std::optional<ControlMessage>> ControlSocket::receive() {
   buffer.resize(static_cast<size_t>(got));
   if (buffer[0] == kInMemfd && !message.descriptors.empty()) {
     Result<std::string> text = read_text_memfd(message.descriptors.back().get());
-    if (!text.ok()) return text.status();
+    if (!text.ok()) {
+      discard(std::move(message.descriptors));
+      return text.status();
+    }
     message.descriptors.pop_back();
     message.text = std::move(*text);
   } else if (buffer[0] == kInline) {
     message.text = buffer.substr(1);
   } else {
+    discard(std::move(message.descriptors));
     return Status(Code::kInvalidArgument,
                   "control message: wanted a first byte 'i' or 'm', got another; "
                   "is the other side an engine or client of ours?");

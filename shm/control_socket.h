@@ -10,6 +10,7 @@
 #include <deque>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "shm/file_descriptor.h"
@@ -45,26 +46,44 @@ class ControlSocket {
 
   // Queues the message and sends what the kernel takes now. Descriptors are duplicated by the
   // kernel when sent: a queued message keeps its own. UNREACHABLE once the other side has hung up,
-  // NO_RESOURCES when it does not read and `kMaxQueued` messages wait.
+  // NO_RESOURCES when it does not read and kMaxQueued messages, or kMaxQueuedBytes, wait.
   Status send(std::string text, std::vector<UniqueFd> descriptors = {});
 
   // Sends queued messages; call when the socket is writable. `wants_write()` says whether any wait.
   Status flush();
   bool wants_write() const { return !queue_.empty(); }
 
+  // Whether the other side has read most of what was sent; once it has, the socket is writable.
+  bool other_side_reads() const;
+
   // The next message; nullopt when none is there now; UNREACHABLE after hang-up; INVALID_ARGUMENT
   // for a message that breaks the limits above (the connection should be closed then).
   Result<std::optional<ControlMessage>> receive();
+  // Who gets the descriptors of messages that receive() refuses, for a thread that must not close
+  // them itself: that can block, by what they lead to. Without it they are closed.
+  using Discard = void (*)(std::vector<UniqueFd> descriptors);
+  void discard_with(Discard hook) { discard_ = hook; }
 
   Result<PeerCredentials> peer() const;
 
   static constexpr size_t kMaxQueued = 1024;
+  static constexpr size_t kMaxQueuedBytes = 64 * 1024 * 1024;  // with the texts in memfds
 
  private:
+  struct Queued {
+    ControlMessage message;
+    size_t bytes = 0;
+  };
+
   Status send_now(const ControlMessage& message, bool* sent);
+  void discard(std::vector<UniqueFd> descriptors) const {
+    if (discard_ != nullptr) discard_(std::move(descriptors));
+  }
 
   UniqueFd fd_;
-  std::deque<ControlMessage> queue_;
+  std::deque<Queued> queue_;
+  size_t queued_bytes_ = 0;
+  Discard discard_ = nullptr;
 };
 
 // Binds and listens at `path` (at most 107 bytes) with the given file mode; an existing socket file

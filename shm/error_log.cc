@@ -9,7 +9,7 @@
 namespace wherry::shm {
 
 std::string error_name(uint32_t id) {
-  constexpr std::array<std::string_view, 13> kNames = {
+  constexpr std::array<std::string_view, kErrorIds + 1> kNames = {
       "",
       "internal",
       "client_violation",
@@ -36,10 +36,15 @@ bool ErrorLogWriter::record(ErrorId error, std::string_view subject, std::string
                             uint64_t wall_ns) {
   const auto id = static_cast<uint32_t>(error);
   const std::string_view key = subject.substr(0, kErrorSubjectBytes);
+  uint32_t subjects = 0;
   for (uint32_t i = 0; i < capacity_; ++i) {
     ErrorEntry& entry = entries_[i];
     const uint32_t there = entry.error.load(std::memory_order_relaxed);  // our own store
+    if (there == id) ++subjects;
     if (there != 0 && (there != id || entry.subject.get() != key)) continue;
+    if (there == 0 && subjects >= kErrorSubjects && key != kOtherSubjects) {
+      return record(error, kOtherSubjects, std::string(key) + ": " + std::string(text), wall_ns);
+    }
     entry.version.begin_write();
     if (there == 0) {
       entry.error.store(id, std::memory_order_release);

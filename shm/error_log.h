@@ -3,7 +3,9 @@
 // An area of fixed entries, keyed by (error, subject): a message whose numbers differ every time
 // still takes one entry. All zero at first. One writer, the control thread (ErrorLogWriter, which
 // looks only at the area it was given); anybody may read at any time, also after the writer's
-// death. A full log keeps what it has: record() then says false.
+// death. Subjects are names that clients choose: after kErrorSubjects of one error the others share
+// an entry, so that no error keeps another out. A full log keeps what it has: record() then says
+// false.
 #pragma once
 
 #include <cstddef>
@@ -32,12 +34,15 @@ enum class ErrorId : uint32_t {
   kNoResources = 11,       // memory, descriptors or threads are used up
   kConfig = 12,            // something of the config could not be had
 };
+inline constexpr uint32_t kErrorIds = 12;
 // "client_violation"; "error_<n>" for numbers of later releases
 std::string error_name(uint32_t id);
 
 inline constexpr uint32_t kErrorLogBytes = 64 * 1024;
 inline constexpr uint32_t kErrorSubjectBytes = 63;
 inline constexpr uint32_t kErrorTextBytes = 255;
+inline constexpr uint32_t kErrorSubjects = 12;
+inline constexpr std::string_view kOtherSubjects = "others";  // with the subject before the text
 
 struct alignas(128) ErrorEntry {
   RowVersion version;
@@ -52,6 +57,8 @@ struct alignas(128) ErrorEntry {
 };
 static_assert(offsetof(ErrorEntry, subject) == 40 && offsetof(ErrorEntry, text) == 104);
 static_assert(sizeof(ErrorEntry) == 384);
+
+static_assert(kErrorIds * (kErrorSubjects + 1) <= kErrorLogBytes / sizeof(ErrorEntry));
 
 class ErrorLogWriter {
  public:

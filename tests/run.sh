@@ -30,7 +30,10 @@ tools/setup.sh build test
 for preset in "${presets[@]}"; do
   step "build $preset"
   cmake --preset "$preset" --log-level=WARNING
-  cmake --build --preset "$preset"
+  case $preset in
+    asan | tsan) cmake --build --preset "$preset" --target wherry_tests ;;
+    *) cmake --build --preset "$preset" ;;
+  esac
 done
 
 # One ctest run over all builds, so that its summary counts everything.

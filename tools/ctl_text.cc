@@ -1,6 +1,8 @@
 #include "tools/ctl_text.h"
 
 #include <algorithm>
+#include <array>
+#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -19,6 +21,15 @@ std::string cell(const Json& object, const char* key) {
   return shm::printable(value.is_string()
                             ? value.get<std::string>()
                             : value.dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
+// As wherry-stat shows it; a JSON number of 64 bits is not safe with every reader either.
+Json hex(const Json& id) {
+  if (!id.is_number_unsigned()) return id;
+  std::array<char, 17> text;
+  std::snprintf(text.data(), text.size(), "%016llx",
+                static_cast<unsigned long long>(id.get<uint64_t>()));
+  return text.data();
 }
 
 const Json& list_of(const Json& reply, const char* key) {
@@ -65,9 +76,12 @@ std::string status_text(const Json& reply) {
   std::string text = "engine " + cell(reply, "name") + ": " + cell(reply, "state");
   const std::string reason = cell(reply, "reason");
   if (!reason.empty() && reason != "?") text += " (" + reason + ")";
-  text += "\n  pid " + cell(reply, "pid") + ", version " + cell(reply, "engine_version") + ", up " +
-          member_duration(reply, "uptime_ms") + ", incarnation " + cell(reply, "incarnation") +
-          "\n  " + cell(reply, "clients") + " clients\n";
+  text +=
+      "\n  pid " + cell(reply, "pid") + ", version " + cell(reply, "engine_version") + ", up " +
+      member_duration(reply, "uptime_ms") + ", incarnation " +
+      cell({{"incarnation", hex(reply.is_object() ? reply.value("incarnation", Json()) : Json())}},
+           "incarnation") +
+      "\n  " + cell(reply, "clients") + " clients\n";
   size_t index = 0;
   for (const Json& poller : list_of(reply, "pollers")) {
     const std::string cpu = cell(poller, "cpu");
@@ -105,6 +119,8 @@ std::string transports_text(const Json& reply) {
 std::string reply_json(const Json& reply) {
   Json shown = reply;
   for (const char* key : {"type", "version", "id"}) shown.erase(key);
+  const auto incarnation = shown.find("incarnation");
+  if (incarnation != shown.end()) *incarnation = hex(*incarnation);
   return shown.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

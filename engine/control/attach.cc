@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "engine/control/control_thread.h"
+#include "engine/control/foreign.h"
 #include "engine/control/log.h"
 #include "engine/control/random.h"
 #include "shm/layout.h"
@@ -16,17 +17,6 @@
 
 namespace wherry::engine {
 namespace {
-
-// Whether the descriptor is a pidfd: only these say a pid about themselves.
-bool is_pidfd(int fd) {
-  std::array<char, 1024> text{};
-  const shm::UniqueFd info(
-      open(("/proc/self/fdinfo/" + std::to_string(fd)).c_str(), O_RDONLY | O_CLOEXEC));
-  if (!info.valid()) return false;
-  const ssize_t got = read(info.get(), text.data(), text.size());
-  return got > 0 && std::string_view(text.data(), static_cast<size_t>(got)).find("\nPid:") !=
-                        std::string_view::npos;
-}
 
 // What to add to the engine's CLOCK_MONOTONIC to get the client's. Clocks differ only between time
 // namespaces; within one, the way from the client makes its clock look late, never early.
@@ -121,10 +111,9 @@ void ControlThread::attach(Connection& connection, ReplyTo to, const Hello& hell
     }
   }
   if (!status.ok()) {
-    connection.send(error_reply(to, status));
     context_.stats->record_error(shm::ErrorId::kAttachRefused, name, status.to_string());
     log_client("client " + name + " refused: " + status.to_string());
-    return;
+    return connection.send(error_reply(to, status));
   }
   HelloReply reply;
   reply.protocol = identity.protocol;

@@ -135,6 +135,7 @@ void read_client_limits(ObjectReader& in, ClientLimits* limits) {
   in.integer("channels_per_client", 1u, 256u, &limits->channels_per_client);
   in.integer("regions_per_client", 1u, kMaxHandles, &limits->regions_per_client);
   in.integer("layouts_per_client", 1u, kMaxHandles, &limits->layouts_per_client);
+  in.integer("layout_parts_per_client", 1u, 1u << 28, &limits->layout_parts_per_client);
   in.integer("found_per_client", 1u, kMaxHandles, &limits->found_per_client);
   in.integer("registered_bytes_per_client", uint64_t{0}, uint64_t{1} << 60,
              &limits->registered_bytes_per_client);

@@ -51,9 +51,10 @@ struct ClientLimits {
   uint32_t channels_per_client = 16;
   uint32_t regions_per_client = 4096;
   uint32_t layouts_per_client = 4096;
-  uint32_t found_per_client = 4096;          // handles of others' layouts and clients
-  uint64_t registered_bytes_per_client = 0;  // 0 = no limit
-  uint32_t submission_slots = 8192;          // that one channel may ask for
+  uint32_t layout_parts_per_client = 1 << 20;  // of all its layouts: an entry each of lists
+  uint32_t found_per_client = 4096;            // handles of others' layouts and clients
+  uint64_t registered_bytes_per_client = 0;    // 0 = no limit
+  uint32_t submission_slots = 8192;            // that one channel may ask for
 };
 
 struct LimitsConfig : ClientLimits {

@@ -19,6 +19,7 @@ Ordered limits_json(const ClientLimits& limits) {
   return {{"channels_per_client", limits.channels_per_client},
           {"regions_per_client", limits.regions_per_client},
           {"layouts_per_client", limits.layouts_per_client},
+          {"layout_parts_per_client", limits.layout_parts_per_client},
           {"found_per_client", limits.found_per_client},
           {"registered_bytes_per_client", limits.registered_bytes_per_client},
           {"submission_slots", limits.submission_slots}};

@@ -32,6 +32,8 @@ class Connection {
   std::shared_ptr<Session> session;  // kClient
   bool watches_input = true;         // as the epoll set has it
   bool watches_output = false;
+  bool decoding = false;  // a registrar decodes its last message; the next is read after that
+  bool behind = false;    // has replies to read before it is listened to again
 
   void send(std::string text, std::vector<shm::UniqueFd> descriptors = {}) {
     note(socket_.send(std::move(text), std::move(descriptors)));

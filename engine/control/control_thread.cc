@@ -1,6 +1,7 @@
 #include "engine/control/control_thread.h"
 
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -8,13 +9,16 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <climits>
 #include <csignal>
 #include <ctime>
 #include <utility>
 #include <variant>
 
+#include "engine/control/foreign.h"
 #include "engine/control/group.h"
 #include "engine/control/log.h"
+#include "engine/control/registrar.h"
 #include "shm/doorbell.h"
 #include "shm/protocol.h"
 
@@ -23,10 +27,29 @@ namespace {
 
 constexpr uint64_t kBeatNs = 100'000'000;
 constexpr uint64_t kAcceptPauseNs = 100'000'000;
-constexpr int kMessagesPerTurn = 16;  // of one connection
+constexpr int kMessagesPerTurn = 16;        // of one connection
+constexpr uint64_t kReadingNs = 1'000'000;  // of one connection a turn, but at least one message
 constexpr size_t kConnectionsBeyondClients = 64;
+constexpr Registrar::Owner kConnectionOwner = Registrar::Owner{1} << 63;  // beside the sessions
 
 constexpr uint64_t kIdBits = 56;
+
+// Descriptors to keep for everything but regions: sockets, pidfds and a channel of each client.
+constexpr uint64_t kOwnDescriptors = 64;
+constexpr uint64_t kDescriptorsOfClient = 8;
+
+uint64_t descriptors_for_regions(uint64_t clients) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return UINT64_MAX;
+  const uint64_t kept = kOwnDescriptors + kDescriptorsOfClient * clients;
+  return limit.rlim_cur - std::min<uint64_t>(kept, limit.rlim_cur / 2);
+}
+
+// Whether its next message is wanted now.
+bool reads(const Connection& connection) {
+  return !connection.decoding && !connection.behind &&
+         (connection.session == nullptr || connection.session->state() == Session::State::kActive);
+}
 
 }  // namespace
 
@@ -75,6 +98,7 @@ ControlThread::ControlThread(ControlParts parts)
   context_.channels_of_poller.resize(parts_.pollers.size());
   context_.grace.set_pollers(parts_.pollers);
   context_.stats = parts_.stats;
+  context_.descriptors_for_regions = descriptors_for_regions(context_.config.limits.clients);
 }
 
 ControlThread::~ControlThread() = default;
@@ -101,8 +125,14 @@ bool ControlThread::turn(int timeout_ms) {
   const timespec limit{static_cast<time_t>(wait / 1'000'000'000),
                        static_cast<long>(wait % 1'000'000'000)};
   // Its limit is finer than the milliseconds of epoll_wait.
-  const int count = epoll_pwait2(epoll_.get(), events.data(), static_cast<int>(events.size()),
-                                 wait == UINT64_MAX ? nullptr : &limit, nullptr);
+  int count = epoll_pwait2(epoll_.get(), events.data(), static_cast<int>(events.size()),
+                           wait == UINT64_MAX ? nullptr : &limit, nullptr);
+  if (count < 0 && errno != EINTR) {
+    // A container's filter of system calls may not know it.
+    const uint64_t milliseconds = std::min<uint64_t>(wait / 1'000'000 + 1, INT_MAX);
+    count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()),
+                       wait == UINT64_MAX ? -1 : static_cast<int>(milliseconds));
+  }
   for (int i = 0; i < count; ++i) take_event(events[i].data.u64, events[i].events);
   take_requests();
   take_reports();
@@ -172,15 +202,16 @@ void ControlThread::pause_accepting() {
 void ControlThread::add_connection(shm::ControlSocket socket) {
   Result<shm::PeerCredentials> peer = socket.peer();
   if (!peer.ok()) return;
-  const size_t most = context_.config.limits.clients + kConnectionsBeyondClients;
-  if (connections_.size() >= most) {
-    const std::string reason = "connections: wanted at most " + std::to_string(most) +
+  if (!make_room()) {
+    const std::string reason = "connections: wanted at most " +
+                               std::to_string(connections_.size()) +
                                " (limits.clients and some), got one more; close some";
     context_.stats->record_error(shm::ErrorId::kAttachRefused, "connections", reason);
     // The other side may not get to read it: it is closed now.
     [[maybe_unused]] const Status ignored = socket.send(closing_event(reason));
     return;
   }
+  socket.discard_with(close_elsewhere);
   const uint64_t id = ++last_connection_;
   auto connection = std::make_unique<Connection>(id, std::move(socket), *peer);
   if (!watch(connection->socket().fd(), EPOLLIN | EPOLLRDHUP, Tag::kConnection, id).ok()) return;
@@ -194,40 +225,84 @@ void ControlThread::add_connection(shm::ControlSocket socket) {
   connections_.emplace(id, std::move(connection));
 }
 
+// Whoever has not said who it is gives way, the oldest first: otherwise a few hundred connections
+// that say nothing would keep everybody else out. False when all are clients and administrators.
+bool ControlThread::make_room() {
+  if (connections_.size() < context_.config.limits.clients + kConnectionsBeyondClients) return true;
+  for (const auto& [id, connection] : connections_) {
+    if (connection->role != Connection::Role::kNew) continue;
+    const char* const kReason = "no hello yet, and others want to connect";
+    context_.stats->record_error(shm::ErrorId::kAttachRefused, "connections", kReason);
+    connection->send(closing_event(kReason));
+    close_connection(id);
+    return true;
+  }
+  return false;
+}
+
 void ControlThread::read_connection(Connection& connection, uint32_t events) {
-  if ((events & EPOLLOUT) != 0) connection.flush();
+  if ((events & EPOLLOUT) != 0) {
+    connection.behind = false;
+    connection.flush();
+  }
   const bool hung_up = (events & (EPOLLHUP | EPOLLERR | EPOLLRDHUP)) != 0;
+  const uint64_t end = monotonic_ns() + kReadingNs;
   for (int i = 0; i < kMessagesPerTurn && !connection.broken(); ++i) {
-    // A session that is ending reads no more, so that its end cannot be put off.
-    if (connection.session != nullptr && connection.session->state() != Session::State::kActive) {
+    // A session that is ending reads no more, so that its end cannot be put off. One that does not
+    // read its replies is not given more of them: each takes memory of the engine's.
+    connection.behind = connection.behind || !connection.socket().other_side_reads();
+    if (!reads(connection)) {
       if (hung_up) connection.break_off({Code::kUnreachable, "hung up"});
       return;
     }
     Result<std::optional<shm::ControlMessage>> message = connection.socket().receive();
     if (!message.ok()) return connection.break_off(message.status());
     if (!message->has_value()) return;
+    close_elsewhere(take_risky((*message)->descriptors));
     take_message(connection, std::move(**message));
+    if (monotonic_ns() > end) return;
   }
 }
 
 void ControlThread::take_message(Connection& connection, shm::ControlMessage message) {
-  ControlRequest request;
-  if (Status status = decode_request(message.text, &request); !status.ok()) {
-    connection.send(error_reply({request.id, shm::protocol::kVersion}, status));
+  auto decoded = std::make_shared<Decoded>();
+  decoded->message = std::move(message);
+  const auto decode = [decoded] {
+    decoded->status = decode_request(decoded->message.text, &decoded->request);
+  };
+  if (decoded->message.text.size() <= shm::kMaxInlineBytes) {
+    decode();
+    return take_request(connection, std::move(*decoded));
+  }
+  // Hundreds of thousands of numbers: not here.
+  connection.decoding = true;
+  parts_.registrar->run(kConnectionOwner | connection.id, decode,
+                        [this, id = connection.id, decoded] {
+                          const auto found = connections_.find(id);
+                          if (found == connections_.end()) return;
+                          Connection& sender = *found->second;
+                          sender.decoding = false;
+                          if (reads(sender) || sender.behind)
+                            take_request(sender, std::move(*decoded));
+                        });
+}
+
+void ControlThread::take_request(Connection& connection, Decoded decoded) {
+  ControlRequest& request = decoded.request;
+  const ReplyTo to{request.id, shm::protocol::kVersion};
+  if (!decoded.status.ok()) {
     context_.stats->record_error(
         shm::ErrorId::kRequestRefused,
         connection.session != nullptr ? connection.session->identity().name() : "a connection",
-        status.to_string());
-    return;
-  }
-  const ReplyTo to{request.id, shm::protocol::kVersion};
-  if (connection.role == Connection::Role::kClient) {
-    connection.session->handle(std::move(request), std::move(message.descriptors));
+        decoded.status.to_string());
+    connection.send(error_reply(to, decoded.status));
+  } else if (connection.role == Connection::Role::kClient) {
+    connection.session->handle(std::move(request), std::move(decoded.message.descriptors));
   } else if (const Admin* admin = std::get_if<Admin>(&request.body)) {
     administer(connection, to, *admin);
   } else if (const Hello* hello = std::get_if<Hello>(&request.body);
              hello != nullptr && connection.role == Connection::Role::kNew) {
-    attach(connection, to, *hello, std::move(message.descriptors));
+    attach(connection, to, *hello, std::move(decoded.message.descriptors));
   } else {
     connection.send(
         error_reply(to, {Code::kInvalidArgument,
@@ -284,16 +359,15 @@ bool ControlThread::sweep_connections() {
       closed = true;
       continue;
     }
-    const bool reads =
-        connection.session == nullptr || connection.session->state() == Session::State::kActive;
-    const bool writes = connection.socket().wants_write();
-    if (reads == connection.watches_input && writes == connection.watches_output) continue;
+    const bool input = reads(connection);
+    const bool output = connection.socket().wants_write() || connection.behind;
+    if (input == connection.watches_input && output == connection.watches_output) continue;
     epoll_event event{};
-    event.events = EPOLLRDHUP | (reads ? EPOLLIN : 0u) | (writes ? EPOLLOUT : 0u);
+    event.events = EPOLLRDHUP | (input ? EPOLLIN : 0u) | (output ? EPOLLOUT : 0u);
     event.data.u64 = static_cast<uint64_t>(Tag::kConnection) << kIdBits | connection.id;
     epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, connection.socket().fd(), &event);
-    connection.watches_input = reads;
-    connection.watches_output = writes;
+    connection.watches_input = input;
+    connection.watches_output = output;
   }
   return closed;
 }

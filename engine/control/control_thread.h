@@ -69,11 +69,19 @@ class ControlThread {
   // Any thread.
   void request(LifeRequest request);
 
-  // Why it ended; OK after a drain or stop. Once turn() was false.
+  // Why it ended; OK after a drain or stop, unless something was not released in time. Once turn()
+  // was false.
   const Status& outcome() const { return outcome_; }
 
  private:
   enum class Tag : uint8_t { kListener = 1, kEvent, kSignal, kConnection, kPidfd };
+
+  // A message, and what came of reading it.
+  struct Decoded {
+    shm::ControlMessage message;
+    ControlRequest request;
+    Status status;
+  };
 
   explicit ControlThread(ControlParts parts);
 
@@ -84,8 +92,10 @@ class ControlThread {
   void accept_all();
   void pause_accepting();
   void add_connection(shm::ControlSocket socket);
+  bool make_room();
   void read_connection(Connection& connection, uint32_t events);
   void take_message(Connection& connection, shm::ControlMessage message);
+  void take_request(Connection& connection, Decoded decoded);
   void take_reports();
   void take_report(const Report& report);
   void tidy_up();

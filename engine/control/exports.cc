@@ -62,14 +62,13 @@ std::vector<Exports::Waiter> Exports::take_waiters(const ExportKey& key) {
   return taken;
 }
 
-bool Exports::remove_waiter(const ExportKey& key, Waiter waiter) {
+void Exports::remove_waiter(const ExportKey& key, uint64_t number) {
   const auto [first, last] = waiters_.equal_range(key);
   for (auto at = first; at != last; ++at) {
-    if (at->second.session != waiter.session || at->second.request != waiter.request) continue;
+    if (at->second.number != number) continue;
     waiters_.erase(at);
-    return true;
+    return;
   }
-  return false;
 }
 
 std::vector<Exports::Waiter> Exports::remove_waiters(uint64_t session) {

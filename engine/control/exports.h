@@ -52,6 +52,7 @@ class Exports {
     uint64_t handle = 0;
   };
   struct Waiter {
+    uint64_t number = 0;  // unique
     uint64_t session = 0;
     uint64_t request = 0;
     Timers::Id timer{};
@@ -70,8 +71,7 @@ class Exports {
 
   void add_waiter(const ExportKey& key, Waiter waiter) { waiters_.emplace(key, waiter); }
   std::vector<Waiter> take_waiters(const ExportKey& key);
-  // False when it waits no longer.
-  bool remove_waiter(const ExportKey& key, Waiter waiter);
+  void remove_waiter(const ExportKey& key, uint64_t number);
   std::vector<Waiter> remove_waiters(uint64_t session);
 
   void add_finder(const View* view, Finder finder) { finders_.emplace(view, finder); }

@@ -123,7 +123,10 @@ void ControlThread::release_sessions() {
     session->begin_closing({shm::ErrorId::kClientLost, "the engine stops", false, true});
   }
   context_.timers.add(monotonic_ns() + kReleaseTimeoutNs, [this] {
-    log_error("clients' memory is not released in time; ending all the same");
+    outcome_ = {Code::kTimedOut, "end: wanted clients' memory released within " +
+                                     std::to_string(kReleaseTimeoutNs / 1'000'000'000) +
+                                     " s, got some that is not; ended all the same"};
+    log_error(outcome_.message());
     ended_ = true;
   });
 }

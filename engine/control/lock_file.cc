@@ -116,8 +116,10 @@ Status wait_until_gone(const LockOwner& owner, std::chrono::milliseconds timeout
   if (owner.pid == getpid()) return {};
   const shm::UniqueFd pidfd(static_cast<int>(syscall(SYS_pidfd_open, owner.pid, 0)));
   if (!pidfd.valid()) {
-    return errno == ESRCH ? Status()
-                          : errno_status(Code::kInternal, "watching " + describe(owner), errno);
+    // No such process, or the number is that of a thread of some later one (EINVAL, ENOENT).
+    return errno == ESRCH || errno == EINVAL || errno == ENOENT
+               ? Status()
+               : errno_status(Code::kInternal, "watching " + describe(owner), errno);
   }
   // Read after the descriptor was opened: if it is the former process now, the descriptor is its.
   if (start_time_of(owner.pid) != owner.start_time) return {};

@@ -15,12 +15,18 @@ using nlohmann::json;
 
 constexpr int kMaxDepth = 3;                                // parts: object, list, list
 constexpr uint64_t kMaxValues = 4 * kMaxLayoutParts + 256;  // of a whole message
+constexpr uint64_t kMaxKeys = 64;                           // likewise
 
 // Parses within bounds; the DOM of a hostile text is cut off, not built.
 Status parse(const std::string& text, json* object) {
+  using Event = json::parse_event_t;
   uint64_t values = 0;
-  const auto within_bounds = [&](int depth, json::parse_event_t event, json&) {
-    if (event != json::parse_event_t::key && ++values > 2 * kMaxValues) {
+  uint64_t keys = 0;
+  const auto within_bounds = [&](int depth, Event event, json&) {
+    if (event == Event::key && ++keys > kMaxKeys) {
+      throw std::length_error("wanted at most " + std::to_string(kMaxKeys) + " keys");
+    }
+    if ((event == Event::value || event == Event::array_start) && ++values > kMaxValues) {
       throw std::length_error("wanted at most " + std::to_string(kMaxValues) + " values");
     }
     if (depth > kMaxDepth) throw std::length_error("wanted less nesting");

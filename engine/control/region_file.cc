@@ -24,7 +24,7 @@ Status refuse(const std::string& what) {
 
 Result<RegionFile> check_region_file(int fd, uint64_t offset, uint64_t length) {
   const int mode = fcntl(fd, F_GETFL);
-  if (mode < 0 || (mode & O_PATH) != 0 || (mode & O_ACCMODE) == O_WRONLY) {
+  if (mode >= 0 && ((mode & O_PATH) != 0 || (mode & O_ACCMODE) == O_WRONLY)) {
     return refuse(
         "wanted a descriptor opened for reading, or for reading and writing, got one that is "
         "not; open it so");

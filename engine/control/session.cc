@@ -77,13 +77,13 @@ void Session::reply(std::string text, Descriptors descriptors) {
 }
 
 void Session::refuse(ReplyTo to, const Status& status) {
-  reply(error_reply(to, status));
   const bool ordinary = status.code() == Code::kUnknownInstance ||
                         status.code() == Code::kAborted || status.code() == Code::kDraining;
   if (!ordinary) {
     context_->stats->record_error(shm::ErrorId::kRequestRefused, identity_.name(),
                                   status.to_string());
   }
+  reply(error_reply(to, status));
 }
 
 Status Session::limit_reached(const char* key, uint64_t limit, uint64_t used) const {

@@ -180,6 +180,7 @@ class Session : public std::enable_shared_from_this<Session> {
   uint32_t registering_ = 0;
   uint32_t waiting_finds_ = 0;
   uint64_t registered_bytes_ = 0;
+  uint64_t layout_parts_ = 0;
 
   std::shared_ptr<SessionShared> shared_;
   std::shared_ptr<const View> client_view_;

@@ -1,4 +1,5 @@
 // Regions and layouts of a client: registered, and freed after their last use.
+#include <algorithm>
 #include <utility>
 
 #include "engine/control/join.h"
@@ -30,6 +31,15 @@ void Session::on(ReplyTo to, const RegisterRegion& message, Descriptors descript
     return refuse(to, limit_reached("regions_per_client", limits_.regions_per_client, regions));
   }
   shm::UniqueFd fd = std::move(descriptors.front());
+  // The lowest free number is given out: as many are in use, at least.
+  const auto in_use = static_cast<uint64_t>(std::max(fd.get(), 0));
+  if (in_use >= context_->descriptors_for_regions) {
+    return refuse(to, {Code::kNoResources,
+                       "descriptors of the engine: wanted one more for a region, got a limit of " +
+                           std::to_string(context_->descriptors_for_regions) +
+                           " and all in use; free regions, raise the engine's ulimit -n "
+                           "(LimitNOFILE), or lower limits.regions_per_client"});
+  }
   Result<RegionFile> file = check_region_file(fd.get(), message.offset, message.length);
   if (!file.ok()) return refuse(to, file.status());
   const uint64_t quota = limits_.registered_bytes_per_client;
@@ -130,8 +140,17 @@ void Session::on(ReplyTo to, const RegisterLayout& message) {
   if (layouts >= limits_.layouts_per_client) {
     return refuse(to, limit_reached("layouts_per_client", limits_.layouts_per_client, layouts));
   }
+  if (message.parts.size() > limits_.layout_parts_per_client - layout_parts_) {
+    return refuse(
+        to,
+        {Code::kNoResources,
+         "limits.layout_parts_per_client: wanted " + std::to_string(message.parts.size()) +
+             " more, got a limit of " + std::to_string(limits_.layout_parts_per_client) + " and " +
+             std::to_string(layout_parts_) + " in use; free layouts or raise the limit"});
+  }
   Result<LayoutView> layout = build_layout_view(message, handles_);
   if (!layout.ok()) return refuse(to, layout.status());
+  layout_parts_ += message.parts.size();
   layout->view->id = ++context_->last_view_id;
   layout->view->owner = shared_;
   for (const uint64_t region : layout->regions) ++handles_.at(region).layouts;
@@ -155,6 +174,7 @@ void Session::on(ReplyTo to, const FreeLayout& message) {
     self->context_->grace.wait(0, self->handles_.at(handle).view, [self, to, handle] {
       for (const uint64_t region : self->handles_.at(handle).regions)
         --self->handles_.at(region).layouts;
+      self->layout_parts_ -= self->handles_.at(handle).view->parts.size();
       self->handles_.erase(handle);
       self->reply(ok_reply(to));
       self->end_work();

@@ -20,6 +20,12 @@ std::shared_ptr<const View> copy_of(const View& view, uint64_t id) {
   return copy;
 }
 
+Status taken_back(const char* request) {
+  return {Code::kStale, std::string(request) +
+                            ": wanted what was there a moment ago, got it taken back meanwhile; "
+                            "find it again"};
+}
+
 }  // namespace
 
 void Session::on(ReplyTo to, const Publish& message) {
@@ -78,15 +84,15 @@ void Session::on(ReplyTo to, const FindLayout& message) {
     return refuse(to, limit_reached("found_per_client", limits_.found_per_client, used));
   }
   ++waiting_finds_;
-  Exports::Waiter waiter{identity_.session, to.id, {}};
-  waiter.timer = context_->timers.add(
-      monotonic_ns() + uint64_t{message.timeout_ms} * 1'000'000,
-      [self = shared_from_this(), to, key, timeout_ms = message.timeout_ms] {
-        if (!self->context_->exports.remove_waiter(key, {self->identity_.session, to.id, {}}))
-          return;
-        --self->waiting_finds_;
-        self->find_failed(to, key, timeout_ms);
-      });
+  // By a number of its own: a client may give one id to several requests.
+  Exports::Waiter waiter{++context_->last_wait, identity_.session, to.id, {}};
+  waiter.timer = context_->timers.add(monotonic_ns() + uint64_t{message.timeout_ms} * 1'000'000,
+                                      [self = shared_from_this(), to, key, number = waiter.number,
+                                       timeout_ms = message.timeout_ms] {
+                                        self->context_->exports.remove_waiter(key, number);
+                                        --self->waiting_finds_;
+                                        self->find_failed(to, key, timeout_ms);
+                                      });
   context_->exports.add_waiter(key, waiter);
 }
 
@@ -121,6 +127,7 @@ void Session::finish_find(ReplyTo to, const ExportKey& key) {
   const uint64_t handle = hold_found(entry.view, entry.rights);
   publish_table([self = shared_from_this(), to, handle, view = entry.view, writable,
                  incarnation = entry.incarnation] {
+    if (self->handles_.find(handle) == nullptr) return self->refuse(to, taken_back("find_layout"));
     self->reply(found_layout_reply(to, handle, *view, writable, incarnation));
   });
 }
@@ -139,6 +146,9 @@ void Session::on(ReplyTo to, const FindClient& message) {
   const uint64_t handle = hold_found(target->client_view_, kRightRead | kRightWrite);
   publish_table(
       [self = shared_from_this(), to, handle, incarnation = target->identity_.incarnation] {
+        if (self->handles_.find(handle) == nullptr) {
+          return self->refuse(to, taken_back("find_client"));
+        }
         self->reply(found_client_reply(to, handle, incarnation));
       });
 }

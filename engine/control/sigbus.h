@@ -15,7 +15,9 @@
 
 namespace wherry::engine {
 
-inline constexpr uint32_t kMaxGuarded = 65536;
+// Below the mappings that the kernel lets a process have (vm.max_map_count, 65530), so that clients
+// with many small regions are refused before the engine's own memory is.
+inline constexpr uint32_t kMaxGuarded = 49152;
 
 // Puts the handler in place; again is no error.
 Status install_sigbus_handler();

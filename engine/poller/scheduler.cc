@@ -9,8 +9,8 @@ constexpr uint32_t kLow = 0;
 constexpr uint32_t kHigh = 1;
 constexpr int64_t kHighPerLow = 9;  // nine bytes of ten are high's while both wait
 
-// Nobody saves up bytes while it has nothing to move, and nobody gets rid of what a long run took in
-// advance by sending requests one at a time.
+// Nobody saves up bytes while it has nothing to move, and nobody gets rid of what a long run took
+// in advance by sending requests one at a time.
 void leave_round(Flow::Queue& queue) { queue.deficit = std::min<int64_t>(queue.deficit, 0); }
 
 }  // namespace

@@ -41,12 +41,13 @@ class BenchRun {
       _exit(127);
     }
     setpgid(pid_, pid_);
+    group_ = pid_;
+    EXPECT_GT(pid_, 0);
   }
+  // A poller that stayed behind would spin for ever.
   ~BenchRun() {
-    if (pid_ > 0) {
-      kill(-pid_, SIGKILL);
-      waitpid(pid_, nullptr, 0);
-    }
+    if (group_ > 0) kill(-group_, SIGKILL);
+    if (pid_ > 0) waitpid(pid_, nullptr, 0);
   }
 
   // The next line it prints; false at the end.
@@ -66,19 +67,21 @@ class BenchRun {
     return lines;
   }
 
-  void interrupt() const { kill(-pid_, SIGINT); }
+  void interrupt() const {
+    if (group_ > 0) kill(-group_, SIGINT);
+  }
   void stop_reading() { output_.reset(); }
 
   // Its exit status, once it has ended; -1 when a signal killed it.
   int wait() {
     int status = 0;
     EXPECT_EQ(waitpid(pid_, &status, 0), pid_);
-    group_ = std::exchange(pid_, -1);
+    pid_ = -1;
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   }
 
   // After wait().
-  bool left_a_process() const { return kill(-group_, 0) == 0 || errno != ESRCH; }
+  bool left_a_process() const { return group_ > 0 && (kill(-group_, 0) == 0 || errno != ESRCH); }
   bool left_a_file() const { return !std::filesystem::is_empty(directory_.path()); }
 
  private:

@@ -4,10 +4,14 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iostream>
+#include <random>
 
 #include "shm/stats_reader.h"
+#include "tests/support/forked_engine.h"
 #include "tests/support/raw_client.h"
 
 namespace wherry::test {
@@ -162,25 +166,41 @@ TEST(ClientDeath, PagesTakenAwayUnderATransferFailItAndNothingElse) {
   EXPECT_EQ(code_of(client.call("transports")), "OK");
 }
 
-size_t open_descriptors() {
-  size_t count = 0;
-  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd"))
-    ++count;
-  return count;
+// What an engine in a process of its own holds.
+struct Holdings {
+  size_t descriptors = 0;
+  size_t memfd_mappings = 0;
+  size_t mappings = 0;  // the allocator's too
+  size_t clients = 0;
+  uint64_t registered_bytes = 0;
+};
+
+Holdings holdings_of(ForkedEngine& engine) {
+  Holdings holdings;
+  const std::string process = "/proc/" + std::to_string(engine.pid());
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(process + "/fd")) {
+    ++holdings.descriptors;
+  }
+  std::ifstream maps(process + "/maps");
+  for (std::string line; std::getline(maps, line); ++holdings.mappings) {
+    if (line.find("memfd:") != std::string::npos) ++holdings.memfd_mappings;
+  }
+  Result<shm::StatsReader> stats = shm::StatsReader::open(engine.run_dir() + "/stats");
+  EXPECT_TRUE(stats.ok()) << stats.status().to_string();
+  for (const shm::ClientRecord& client : stats->clients()) {
+    ++holdings.clients;
+    holdings.registered_bytes += client.registered_bytes;
+  }
+  return holdings;
 }
 
-size_t mapped_memfds() {
-  std::ifstream maps("/proc/self/maps");
-  size_t count = 0;
-  for (std::string line; std::getline(maps, line);)
-    count += line.find("memfd:") != std::string::npos ? 1 : 0;
-  return count;
-}
+int cycles() { return std::getenv("WHERRY_LONG") == nullptr ? 200 : 2000; }
 
-TEST(ClientDeath, NothingIsLeftOfClientsThatCameAndWent) {
-  EngineHost engine;
-  const auto come_and_go = [&](int way) {
-    RawClient client(engine.socket_path());
+class ManyLives : public ::testing::Test {
+ protected:
+  // Everything a client can hold, and the end in one of four ways.
+  void guest(int way) {
+    RawClient client(path_);
     client.attach("guest");
     const auto rings = client.channel({{"descriptor", true}});
     const shm::UniqueFd memory = sealed_memory(4 * kPage);
@@ -191,33 +211,79 @@ TEST(ClientDeath, NothingIsLeftOfClientsThatCameAndWent) {
                 {{"instance", "guest"}, {"rank", 0}, {"tier", 2}, {"timeout_ms", 0}});
     client.call("find_client", {{"instance", "guest"}, {"rank", 0}});
     client.call("open_channel");  // offered, never mapped
+    rings->transfer(layout, layout, {0, 5});
     if (way == 0) client.call("detach");
-    if (way == 1) {
+    if (way == 1) {  // hung up in the middle of things
       client.send("find_layout",
                   {{"instance", "nobody"}, {"rank", 0}, {"tier", 2}, {"timeout_ms", 60'000}});
       Descriptors more;
       more.push_back(duplicate(memory.get()));
       client.send("register_region", {{"offset", 0}, {"length", kPage}}, std::move(more));
-      client.close();
+      client.send("open_channel");
     }
-    if (way == 2) {
+    if (way == 2) {  // a violation
       shm::SubmitHead nonsense{};
       rings->publish(nonsense);
       client.hung_up();
     }
+    if (way == 3) {  // the long way round
+      client.call("unpublish", {{"layout", layout}});
+      client.call("free_layout", {{"handle", layout}});
+      client.call("free_region", {{"handle", region}});
+      client.call("close_channel", {{"channel", rings->number}});
+      client.call("detach");
+    }
+  }
+
+  void wait_until_gone() {
+    RawClient next(path_);
+    while (code_of(next.attach("guest")) == "ALREADY_EXISTS") {
+    }
+    next.call("detach");
+    EXPECT_TRUE(next.hung_up());
+  }
+
+  void expect_as_before(const Holdings& before) {
+    const Holdings now = holdings_of(engine_);
+    EXPECT_EQ(now.descriptors, before.descriptors);
+    EXPECT_EQ(now.memfd_mappings, before.memfd_mappings);
+    EXPECT_LE(now.mappings, before.mappings + 4) << "more than an arena or two of the allocator";
+    EXPECT_EQ(now.clients, 0u);
+    EXPECT_EQ(now.registered_bytes, 0u);
+  }
+
+  ForkedEngine engine_;
+  const std::string path_ = engine_.socket_path();
+};
+
+TEST_F(ManyLives, NothingIsLeftOfClientsThatCameAndWent) {
+  for (int i = 0; i < 20; ++i) guest(i % 4), wait_until_gone();
+  const Holdings before = holdings_of(engine_);
+  EXPECT_EQ(before.memfd_mappings, 0u);
+  for (int i = 0; i < cycles(); ++i) guest(i % 4), wait_until_gone();
+  expect_as_before(before);
+}
+
+TEST_F(ManyLives, NothingIsLeftOfClientsKilledAtAnyMoment) {
+  const uint32_t seed = std::random_device()();
+  std::cout << "seed " << seed << "\n";
+  std::mt19937 random(seed);
+  const auto killed_guest = [&](uint32_t after_us) {
+    const pid_t child = fork();
+    if (child == 0) {
+      guest(3);
+      _exit(0);
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(after_us));
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
+    wait_until_gone();
   };
-  for (int way = 0; way < 3; ++way) {
-    come_and_go(way);
-    wait_until_free(engine, "guest");
-  }
-  const size_t descriptors = open_descriptors();
-  const size_t memfds = mapped_memfds();
-  for (int i = 0; i < 30; ++i) {
-    come_and_go(i % 3);
-    wait_until_free(engine, "guest");
-  }
-  EXPECT_EQ(open_descriptors(), descriptors);
-  EXPECT_EQ(mapped_memfds(), memfds);
+  for (int i = 0; i < 20; ++i) killed_guest(random() % 20'000);
+  const Holdings before = holdings_of(engine_);
+  EXPECT_EQ(before.memfd_mappings, 0u);
+  for (int i = 0; i < cycles(); ++i) killed_guest(random() % 20'000);
+  expect_as_before(before);
 }
 
 }  // namespace

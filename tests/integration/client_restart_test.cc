@@ -1,118 +1,14 @@
 // The client library over the death and return of its engine: a wherryd of its own, killed and
 // started.
-#include <fcntl.h>
-#include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
+#include <poll.h>
 
-#include <algorithm>
-#include <condition_variable>
 #include <cstring>
-#include <mutex>
 #include <thread>
 
-#include "clientlib/client.h"
-#include "tests/temporary_directory.h"
+#include "tests/support/engine_process.h"
 
 namespace wherry::test {
 namespace {
-
-constexpr uint64_t kWaitMs = 60'000;  // only catches hangs
-
-// A wherryd in a process of its own.
-class EngineProcess {
- public:
-  explicit EngineProcess(const std::string& run_dir) : run_dir_(run_dir) { start(); }
-  ~EngineProcess() {
-    if (pid_ > 0) end(SIGKILL);
-  }
-
-  void start() {
-    pid_ = fork();
-    if (pid_ != 0) return;
-    const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-    dup2(null, STDERR_FILENO);
-    execl(WHERRY_BIN_DIR "/wherryd", "wherryd", "--run-dir", run_dir_.c_str(), nullptr);
-    _exit(127);
-  }
-
-  // The exit status, or minus the signal.
-  int end(int signal) {
-    kill(pid_, signal);
-    int status = 0;
-    waitpid(pid_, &status, 0);
-    pid_ = -1;
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
-  }
-
-  void send(int signal) const { kill(pid_, signal); }
-
- private:
-  std::string run_dir_;
-  pid_t pid_ = -1;
-};
-
-// What a client was told, and waiting for it.
-class States {
- public:
-  std::function<void(const EngineState&)> callback() {
-    return [this](const EngineState& state) {
-      std::lock_guard lock(mutex_);
-      seen_.push_back(state);
-      changed_.notify_all();
-    };
-  }
-  bool wait_for(EngineLife life, uint32_t attached) {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, std::chrono::milliseconds(kWaitMs), [&] {
-      return std::any_of(seen_.begin(), seen_.end(), [&](const EngineState& state) {
-        return state.life == life && state.attached >= attached;
-      });
-    });
-  }
-  EngineState last() {
-    std::lock_guard lock(mutex_);
-    return seen_.back();
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<EngineState> seen_;
-};
-
-class ClientRestart : public ::testing::Test {
- protected:
-  Client attach(const std::string& instance, States* states) {
-    AttachOptions options;
-    options.instance = instance;
-    options.run_dir = run_dir_;
-    options.wait_ms = kWaitMs;
-    options.back_off_min_ms = 5;
-    if (states != nullptr) options.on_state = states->callback();
-    Result<Client> client = Client::attach(options);
-    EXPECT_TRUE(client.ok()) << client.status().to_string();
-    return *client;
-  }
-
-  static Geometry geometry() {
-    Geometry g;
-    g.num_blocks = 64;
-    g.num_layers = 2;
-    g.outer_dim = 2;
-    g.page_size = 16;
-    g.inner_dim = 512;
-    return g;
-  }
-  static Result<Completion> wait(Result<TransferCompleteNotification> request) {
-    if (!request.ok()) return request.status();
-    return request->wait(deadline_in_ms(kWaitMs));
-  }
-
-  tests::TemporaryDirectory directory_;
-  std::string run_dir_ = directory_ / "run";
-};
 
 TEST_F(ClientRestart, HandlesAndPublicationsSurviveTheEnginesDeathAndFoundHandlesDoNot) {
   EngineProcess engine(run_dir_);
@@ -262,6 +158,128 @@ TEST_F(ClientRestart, AllChannelsAndThreadsComeBack) {
   ASSERT_TRUE(request.ok()) << request.status().to_string();
   EXPECT_TRUE(request->wait(deadline_in_ms(kWaitMs))->ok());
   EXPECT_TRUE(extra.descriptor().ok());
+}
+
+TEST_F(ClientRestart, WhatASmallerEngineRefusesSaysSoUntilALargerOneTakesIt) {
+  EngineProcess engine(run_dir_);
+  States states;
+  Client client = attach("solo", &states);
+  const Region small = *client.create_region(4096);
+  const Region large = *client.create_region(1 << 20);
+  const LayoutHandle layout =
+      *client.register_layout(fully_contiguous(large.handle, 0, geometry(8)));
+  const LayoutHandle target =
+      *client.register_layout(fully_contiguous(large.handle, 1 << 19, geometry(8)));
+  const std::vector<BlockId> block = {3};
+  Channel extra = *client.open_channel();
+  engine.end(SIGKILL);
+  engine.start(R"("pollers": [{"idle": "sleep"}],
+                  "limits": {"registered_bytes_per_client": 65536, "channels_per_client": 1})");
+  ASSERT_TRUE(states.wait_for(EngineLife::kRunning, 2));
+  const std::string reason = client.engine_state().reason;
+  EXPECT_NE(reason.find("region " + std::to_string(large.handle.value)), std::string::npos)
+      << reason;
+  EXPECT_NE(reason.find("layout " + std::to_string(layout.value)), std::string::npos) << reason;
+  EXPECT_NE(reason.find("limits.registered_bytes_per_client"), std::string::npos) << reason;
+  EXPECT_NE(reason.find("limits.channels_per_client"), std::string::npos) << reason;
+
+  const RangeOp in_small{small.handle, 0, small.handle, 100, 50};
+  EXPECT_TRUE(client.submit(std::vector<RangeOp>{in_small}).ok());
+  const Status refused = client.submit(std::vector<RangeOp>{{large.handle, 0, small.handle, 0, 1}});
+  EXPECT_EQ(refused.code(), Code::kNoResources);
+  EXPECT_NE(refused.message().find("engine_state()"), std::string::npos) << refused.message();
+  EXPECT_EQ(client.execute_local_transfer(layout, target, block, block).code(), Code::kNoResources);
+  EXPECT_EQ(client.publish(layout, Tier::kG2).code(), Code::kNoResources);
+  EXPECT_EQ(extra.copy_range(in_small).code(), Code::kNoResources);
+
+  engine.end(SIGKILL);
+  engine.start();
+  ASSERT_TRUE(states.wait_for(EngineLife::kRunning, 3));
+  EXPECT_EQ(client.engine_state().reason, "");
+  EXPECT_TRUE(wait(client.execute_local_transfer(layout, target, block, block))->ok());
+  EXPECT_TRUE(wait(extra.copy_range(in_small))->ok());
+}
+
+TEST_F(ClientRestart, WhatIsFreedWhileNoEngineIsThereIsNotRegisteredAgain) {
+  EngineProcess engine(run_dir_);
+  States owner_states;
+  Client owner = attach("owner", &owner_states);
+  const Region kept = *owner.create_region(1 << 20);
+  const Region freed = *owner.create_region(1 << 20);
+  const LayoutHandle unpublished =
+      *owner.register_layout(fully_contiguous(kept.handle, 0, geometry(8)));
+  const LayoutHandle gone = *owner.register_layout(fully_contiguous(freed.handle, 0, geometry(8)));
+  ASSERT_TRUE(owner.publish(unpublished, Tier::kG1).ok());
+  ASSERT_TRUE(owner.publish(gone, Tier::kG2).ok());
+  engine.end(SIGKILL);
+  ASSERT_TRUE(owner_states.wait_for(EngineLife::kGone, 1));
+  EXPECT_TRUE(owner.unpublish(unpublished).ok());
+  EXPECT_TRUE(owner.free_layout(gone).ok());
+  EXPECT_EQ(owner.free_layout(gone).code(), Code::kStale);
+  EXPECT_TRUE(owner.free_region(freed.handle).ok());
+  EXPECT_EQ(owner.publish(unpublished, Tier::kG2).code(), Code::kEngineGone);
+  EXPECT_EQ(owner.register_region(-1, 0, 4096).code(), Code::kInvalidArgument);
+  engine.start();
+  ASSERT_TRUE(owner_states.wait_for(EngineLife::kRunning, 2));
+  Client finder = attach("finder", nullptr);
+  EXPECT_EQ(finder.find_layout("owner", 0, Tier::kG1).code(), Code::kUnknownInstance);
+  EXPECT_EQ(finder.find_layout("owner", 0, Tier::kG2).code(), Code::kUnknownInstance);
+  EXPECT_TRUE(owner.publish(unpublished, Tier::kG2).ok());
+  EXPECT_TRUE(finder.find_layout("owner", 0, Tier::kG2).ok());
+}
+
+TEST_F(ClientRestart, AnEventLoopThatWaitsForNotificationsOutlivesTheEngine) {
+  EngineProcess engine(run_dir_);
+  AttachOptions options;
+  options.instance = "listener";
+  options.run_dir = run_dir_;
+  options.wait_ms = kWaitMs;
+  options.back_off_min_ms = 5;
+  options.channel.descriptor = true;
+  Client listener = *Client::attach(options);
+  Channel channel = *listener.channel();
+  const auto next_message = [&]() -> std::string {
+    for (;;) {
+      const std::vector<Notification> arrived = *listener.poll_notifications();
+      if (!arrived.empty()) return arrived.front().bytes;
+      pollfd one{*channel.descriptor(), POLLIN, 0};
+      EXPECT_EQ(poll(&one, 1, static_cast<int>(kWaitMs)), 1) << "nothing woke the loop";
+    }
+  };
+  States states;
+  Client sender = attach("sender", &states);
+  ASSERT_TRUE(wait(sender.notify("listener", 0, "one"))->ok());
+  EXPECT_EQ(next_message(), "one");
+  engine.end(SIGKILL);
+  std::thread restart([&] {
+    engine.start();
+    EXPECT_TRUE(states.wait_for(EngineLife::kRunning, 2));
+    Result<Completion> sent = Status(Code::kInternal, "");
+    do {  // the listener may come back later
+      sent = wait(sender.notify("listener", 0, "two"));
+    } while (!sent.ok() || !sent->ok());
+  });
+  EXPECT_EQ(next_message(), "two");
+  restart.join();
+}
+
+TEST_F(ClientRestart, WithoutReattachingAClientStaysWithoutAnEngine) {
+  EngineProcess engine(run_dir_);
+  AttachOptions options;
+  options.instance = "solo";
+  options.run_dir = run_dir_;
+  options.wait_ms = kWaitMs;
+  options.reattach = false;
+  Client client = *Client::attach(options);
+  const Region region = *client.create_region(4096);
+  engine.end(SIGKILL);
+  engine.start();
+  attach("other", nullptr);
+  const std::vector<RangeOp> op = {{region.handle, 0, region.handle, 100, 50}};
+  while (client.submit(op).code() != Code::kEngineGone) {
+  }
+  EXPECT_EQ(client.engine_state().life, EngineLife::kGone);
+  EXPECT_EQ(client.engine_state().attached, 1u);
 }
 
 TEST_F(ClientRestart, ARestartedClientIsTakenBackUnderItsName) {

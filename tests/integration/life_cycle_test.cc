@@ -1,15 +1,24 @@
 // The engine's life: states, drain, stop, kill, signals, administration, a second engine.
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <poll.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
+#include <cstddef>
 #include <filesystem>
+#include <iterator>
+#include <map>
+#include <set>
 
 #include "engine/control/control_thread.h"
+#include "shm/inflight.h"
 #include "shm/stats_reader.h"
+#include "tests/support/forked_engine.h"
 #include "tests/support/raw_client.h"
 
 namespace wherry::test {
@@ -153,49 +162,8 @@ TEST(LifeCycle, ASecondEngineIsRefusedNamingTheFirst) {
             static_cast<uint32_t>(shm::EngineState::kRunning));
 }
 
-// A process of its own for what ends one.
-class EngineProcess {
- public:
-  explicit EngineProcess(const engine::EngineOptions& options) {
-    const engine::Config config = test_config(directory_);
-    run_dir_ = config.run_dir;
-    pid_ = fork();
-    if (pid_ != 0) return;
-    auto engine = engine::Engine::start(config, options);
-    _exit(engine.ok() && (*engine)->run().ok() ? 0 : 100);
-  }
-  ~EngineProcess() {
-    ::kill(pid_, SIGKILL);
-    exit_status();
-  }
-  // Waits until clients can attach.
-  const std::string& socket_path() {
-    path_ = run_dir_ + "/engine.sock";
-    while (!shm::ControlSocket::connect(path_).ok()) std::this_thread::yield();
-    return path_;
-  }
-  void signal(int number) { ::kill(pid_, number); }
-  int exit_status() {
-    int status = 0;
-    if (!reaped_ && waitpid(pid_, &status, 0) == pid_) {
-      reaped_ = true;
-      status_ = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
-    }
-    return status_;
-  }
-  const std::string& run_dir() const { return run_dir_; }
-
- private:
-  tests::TemporaryDirectory directory_;
-  std::string run_dir_;
-  std::string path_;
-  pid_t pid_ = 0;
-  bool reaped_ = false;
-  int status_ = 0;
-};
-
 TEST(LifeCycle, AKillEndsTheProcessAtOnceAndSaysWhy) {
-  EngineProcess engine({});
+  ForkedEngine engine;
   RawClient client(engine.socket_path());
   client.attach("a");
   RawClient admin(engine.socket_path());
@@ -209,10 +177,181 @@ TEST(LifeCycle, AKillEndsTheProcessAtOnceAndSaysWhy) {
   EXPECT_EQ(state.reason, "killed: a test");
 }
 
+// Copies that take seconds, so that the end comes in the middle of them.
+TEST(LifeCycle, AfterAKillEveryRequestIsEitherCompleteOrMarkedOrWasNotStarted) {
+  constexpr uint64_t kBlock = uint64_t{64} << 20;
+  constexpr uint64_t kRequests = 100;
+  ForkedEngine engine;
+  RawClient client(engine.socket_path());
+  client.attach("a");
+  const shm::UniqueFd pidfd = pidfd_of(engine.pid());
+  const shm::UniqueFd memory = sealed_memory(kBlock);
+  const shm::UniqueFd target = sealed_memory(kBlock);
+  const uint64_t source = client.block_layout(client.region(memory.get(), kBlock), kBlock);
+  const uint64_t destination = client.block_layout(client.region(target.get(), kBlock), kBlock);
+  const auto rings = client.channel();
+  for (uint64_t i = 0; i < kRequests; ++i) rings->transfer(source, destination);
+  // Two: the first may have been served before the others were there.
+  std::set<uint64_t> complete;
+  while (complete.size() < 2) {
+    if (const auto completion = rings->reap()) complete.insert(completion->request_id);
+  }
+  RawClient admin(engine.socket_path());
+  admin.send("admin", {{"command", "kill"}});
+  pollfd gone{pidfd.get(), POLLIN, 0};
+  ASSERT_EQ(poll(&gone, 1, 60'000), 1);
+  EXPECT_EQ(engine.exit_status(), engine::kKilledExitStatus);
+  EXPECT_EQ(client.event("state")["state"], "failed");
+  EXPECT_TRUE(client.hung_up());
+
+  const shm::InflightReader inflight(
+      rings->e2c.at<const std::atomic<uint64_t>>(rings->e2c_header.inflight_offset),
+      rings->e2c_header.completion_slots);
+  while (const auto completion = rings->reap()) {
+    EXPECT_EQ(code_of(*completion), "OK");
+    EXPECT_TRUE(complete.insert(completion->request_id).second) << "completed twice";
+  }
+  uint64_t marked = 0;
+  for (uint64_t id = 1; id <= kRequests; ++id) {
+    if (complete.count(id) == 0 && inflight.contains(id)) ++marked;
+  }
+  EXPECT_GE(marked, 1u) << "what was being copied has an unknown outcome";
+  EXPECT_LT(complete.size() + marked, kRequests) << "what waited was not started";
+}
+
+TEST(LifeCycle, AfterSigkillTheNextEngineTakesOverAndKeepsTheErrorsOfTheFormer) {
+  ForkedEngine former;
+  RawClient client(former.socket_path());
+  json hello = RawClient::hello("stranger", 0);
+  hello["layout_major"] = 77;
+  EXPECT_EQ(code_of(client.call("hello", hello)), "VERSION_MISMATCH");
+  former.signal(SIGKILL);
+  former.exit_status();
+  EXPECT_TRUE(std::filesystem::exists(former.run_dir() + "/engine.sock")) << "left behind";
+  auto next = engine::Engine::start(test_config(former.directory()));
+  ASSERT_TRUE(next.ok()) << next.status().to_string();
+  const std::string& log = (*next)->stats().exported_errors();
+  ASSERT_NE(log, "");
+  EXPECT_NE(tests::read_file(log).find("attach_refused stranger/0"), std::string::npos)
+      << tests::read_file(log);
+  EXPECT_TRUE(shm::ControlSocket::connect((*next)->socket_path()).ok());
+  EXPECT_EQ(state_in_stats(former.run_dir()).state, shm::EngineState::kRunning);
+}
+
+// What a crash in the middle of a start, a full disk or a careless person may leave.
+TEST(LifeCycle, LeftoversOfEveryKindAreNoObstacle) {
+  const tests::TemporaryDirectory directory;
+  const engine::Config config = test_config(directory);
+  const std::string& dir = config.run_dir;
+  const std::pair<const char*, std::function<void()>> leftovers[] = {
+      {"nothing but the directory", [&] { std::filesystem::create_directories(dir); }},
+      {"an empty lock", [&] { tests::write_file(dir + "/engine.lock", ""); }},
+      {"a lock of garbage", [&] { tests::write_file(dir + "/engine.lock", "\xff 12 x\n"); }},
+      {"a lock of a process that is gone",
+       [&] { tests::write_file(dir + "/engine.lock", "4194304 1 test\n"); }},
+      {"a file for a socket", [&] { tests::write_file(dir + "/engine.sock", "x"); }},
+      {"a link for a socket",
+       [&] { std::filesystem::create_symlink("/nonexistent", dir + "/engine.sock"); }},
+      {"empty stats", [&] { tests::write_file(dir + "/stats", ""); }},
+      {"stats of garbage", [&] { tests::write_file(dir + "/stats", std::string(100'000, 'x')); }},
+      {"stats that are a link",
+       [&] {
+         std::filesystem::remove(dir + "/stats");
+         std::filesystem::create_symlink("/nonexistent", dir + "/stats");
+       }},
+      {"half-made stats", [&] { tests::write_file(dir + "/stats.new", "x"); }},
+      {"stats cut in half", [&] { std::filesystem::resize_file(dir + "/stats", 5000); }},
+  };
+  for (const auto& [name, leave] : leftovers) {
+    SCOPED_TRACE(name);
+    leave();
+    const auto engine = engine::Engine::start(config);
+    ASSERT_TRUE(engine.ok()) << engine.status().to_string();
+    EXPECT_TRUE(shm::ControlSocket::connect((*engine)->socket_path()).ok());
+    EXPECT_EQ(state_in_stats(dir).state, shm::EngineState::kRunning);
+  }
+}
+
+TEST(LifeCycle, AStartThatFailsSaysSoInTheStatsAndLeavesTheDirectoryFree) {
+  const tests::TemporaryDirectory directory;
+  engine::Config config = test_config(directory);
+  config.transports.memory.enabled = false;
+  const auto refused = engine::Engine::start(config);
+  EXPECT_EQ(refused.code(), Code::kNoTransport);
+  const shm::StatsState state = state_in_stats(config.run_dir);
+  EXPECT_EQ(state.state, shm::EngineState::kFailed);
+  EXPECT_EQ(state.reason, refused.status().message());
+  config.transports.memory.enabled = true;
+  EXPECT_TRUE(engine::Engine::start(config).ok());
+}
+
+TEST(LifeCycle, StatsCanBeReadAtAnyMomentOfEveryLife) {
+  const tests::TemporaryDirectory directory;
+  const std::string run_dir = test_config(directory).run_dir;
+  { ASSERT_TRUE(engine::Engine::start(test_config(directory)).ok()); }
+  std::atomic<bool> over{false};
+  std::map<shm::EngineState, uint64_t> seen;
+  uint64_t clients = 0;
+  std::thread reader([&] {
+    while (!over) {
+      const Result<shm::StatsReader> stats = shm::StatsReader::open(run_dir + "/stats");
+      ASSERT_TRUE(stats.ok()) << stats.status().to_string();
+      ++seen[stats->state().state];
+      for (const shm::ClientRecord& client : stats->clients()) {
+        EXPECT_EQ(client.instance, "a");
+        ++clients;
+      }
+    }
+  });
+  for (int life = 0; life < 20; ++life) {
+    auto engine = engine::Engine::start(test_config(directory));
+    ASSERT_TRUE(engine.ok()) << engine.status().to_string();
+    std::thread control([&engine] { EXPECT_TRUE((*engine)->run().ok()); });
+    {
+      RawClient client((*engine)->socket_path());
+      EXPECT_EQ(code_of(client.attach("a")), "OK");
+      const shm::UniqueFd memory = sealed_memory(kPage);
+      client.region(memory.get(), kPage);
+      client.channel();
+    }
+    if (life % 2 == 0) {
+      (*engine)->request_drain(std::chrono::milliseconds(0), "drained");
+    } else {
+      (*engine)->request_stop("stopped");
+    }
+    control.join();
+  }
+  over = true;
+  reader.join();
+  EXPECT_GT(seen[shm::EngineState::kRunning], 0u);
+  EXPECT_GT(clients, 0u);
+}
+
+// Makes that system call fail as an old filter of a container does, which does not know it.
+void forbid(uint32_t system_call) {
+  sock_filter program[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, system_call, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog filter{static_cast<unsigned short>(std::size(program)), program};
+  prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+  if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0) _exit(101);
+}
+
+TEST(LifeCycle, AFilterThatDoesNotKnowTheNewerWaitIsNoObstacle) {
+  ForkedEngine engine({}, [] { forbid(SYS_epoll_pwait2); });
+  RawClient client(engine.socket_path());
+  EXPECT_EQ(code_of(client.attach("a")), "OK");
+  const shm::UniqueFd memory = sealed_memory(kPage);
+  EXPECT_NE(client.region(memory.get(), kPage), 0u);
+}
+
 TEST(LifeCycle, SigtermDrainsAndASecondSignalStops) {
   engine::EngineOptions options;
   options.handle_signals = true;
-  EngineProcess engine(options);
+  ForkedEngine engine(options);
   RawClient client(engine.socket_path());
   client.attach("a");
   engine.signal(SIGTERM);

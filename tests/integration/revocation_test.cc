@@ -175,6 +175,18 @@ TEST_F(Revocation, TheMemoryOfADeadOwnerStaysUntilTheLastUseAndItsNameToo) {
   EXPECT_EQ(code, "OK");
 }
 
+TEST_F(Revocation, WhatIsTakenBackWhileItIsBeingFoundIsNotGivenOut) {
+  // Nothing that needs the poller is answered until it turns.
+  const uint64_t layout = finder_.send(
+      "find_layout", {{"instance", "prefill"}, {"rank", 0}, {"tier", 2}, {"timeout_ms", 0}});
+  const uint64_t client = finder_.send("find_client", {{"instance", "prefill"}, {"rank", 0}});
+  EXPECT_EQ(code_of(finder_.call("transports")), "OK") << "both are under way";
+  owner_.close();
+  for (size_t stale = 0; stale < 3;) stale += finder_.event("stale")["handles"].size();
+  EXPECT_EQ(code_of(finish(finder_, layout)), "STALE");
+  EXPECT_EQ(code_of(finish(finder_, client)), "STALE");
+}
+
 TEST_F(Revocation, AClosedChannelIsAnsweredAfterItHasDrained) {
   begin_transfer();
   const uint64_t close = finder_.send("close_channel", {{"channel", finder_rings_->number}});

@@ -2,6 +2,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <filesystem>
+
 #include "tests/support/raw_client.h"
 
 namespace wherry::test {
@@ -145,6 +147,41 @@ TEST_F(Sharing, AFinderThatEndsLeavesTheOwnerFreeToTakeBack) {
   finder_.close();
   EXPECT_EQ(code_of(owner_.call("free_layout", {{"handle", layout_}})), "OK");
   EXPECT_EQ(code_of(owner_.call("free_region", {{"handle", region_}})), "OK");
+}
+
+size_t pidfds() {
+  size_t count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    const std::string target = std::filesystem::read_symlink(entry.path(), gone);
+    count += target.find("pidfd") != std::string::npos ? 1 : 0;
+  }
+  return count;
+}
+
+TEST_F(Sharing, FindsThatWaitUnderOneIdAreToldApart) {
+  finder_.call("transports");  // by now the engine has closed what went with earlier replies
+  const size_t before = pidfds();
+  RawClient client(engine_.socket_path());
+  client.attach("third");
+  const auto find = [&](uint32_t timeout_ms) {
+    json message = where(timeout_ms);
+    for (const auto& [key, value] :
+         {std::pair<const char*, json>{"type", "find_layout"}, {"version", 1}, {"id", 77}}) {
+      message[key] = value;
+    }
+    client.send_text(message.dump());
+  };
+  find(60'000'000);
+  find(1);
+  EXPECT_EQ(code_of(client.reply(77)), "UNKNOWN_INSTANCE") << "the shorter one";
+  EXPECT_EQ(code_of(client.call("detach")), "OK");
+  EXPECT_EQ(code_of(client.reply(77)), "ABORTED") << "the longer one";
+  RawClient next(engine_.socket_path());
+  while (code_of(next.attach("third")) == "ALREADY_EXISTS") {
+  }
+  next.call("transports");
+  EXPECT_EQ(pidfds(), before + 1) << "a timer that is left over would keep a session for hours";
 }
 
 TEST_F(Sharing, AFindThatWaitsEndsWithItsSession) {

@@ -14,6 +14,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <cstdio>
 #include <optional>
 #include <string>
 #include <utility>
@@ -93,6 +94,7 @@ class TwoProcesses {
     ASSERT_EQ(pipe(ends), 0);
     shm::UniqueFd mapped_read(ends[0]);
     shm::UniqueFd mapped_write(ends[1]);
+    std::fflush(nullptr);  // or a child that ends might print it once more
     const pid_t parent = getpid();
     const pid_t pid = fork();
     if (pid == 0) {

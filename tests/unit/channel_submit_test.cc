@@ -1,4 +1,7 @@
 // What a channel of the client library writes into its ring, and what it refuses.
+#include <future>
+#include <thread>
+
 #include "clientlib/channel.h"
 #include "tests/support/fake_engine_end.h"
 
@@ -342,12 +345,26 @@ TEST_F(ChannelSubmit, TheWaitingFormWaitsForRoomAndGivesUpAtTheDeadline) {
 TEST_F(ChannelSubmit, AnotherThreadIsRefusedUntilTheOwnerGivesTheChannelUp) {
   open(64);
   Code code = Code::kOk;
-  std::thread([&] { code = submit(0, 1).code(); }).join();
+  std::thread([&] {
+    code = submit(0, 1).code();
+    channel->release();  // not its to give up
+  }).join();
   EXPECT_EQ(code, Code::kInvalidArgument);
+  EXPECT_TRUE(submit(0, 1).ok());
   channel->release();
-  std::thread([&] { code = submit(0, 1).code(); }).join();
+  std::promise<void> taken;
+  std::promise<void> over;
+  std::thread other([&] {
+    code = submit(0, 1).code();
+    taken.set_value();
+    over.get_future().wait();
+  });
+  taken.get_future().wait();
   EXPECT_EQ(code, Code::kOk);
   EXPECT_EQ(submit(0, 1).code(), Code::kInvalidArgument) << "it belongs to the other thread now";
+  over.set_value();
+  other.join();
+  EXPECT_TRUE(submit(0, 1).ok()) << "a thread that ends gives its channels up";
 }
 
 }  // namespace

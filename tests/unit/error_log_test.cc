@@ -64,6 +64,27 @@ TEST_F(ErrorLog, AFullLogRefusesNewKeysAndGoesOnCountingTheOnesItHas) {
   EXPECT_EQ(read()[3].count, 2u);
 }
 
+class LargeErrorLog : public ErrorLog {
+ protected:
+  LargeErrorLog() : ErrorLog(kErrorLogBytes / sizeof(ErrorEntry)) {}
+};
+
+TEST_F(LargeErrorLog, ManySubjectsOfOneErrorShareAnEntryAndLeaveRoomForOtherErrors) {
+  for (int i = 0; i < 1000; ++i) {
+    EXPECT_TRUE(log_.record(ErrorId::kClientLost, "client-" + std::to_string(i), "hung up", 1));
+  }
+  EXPECT_TRUE(log_.record(ErrorId::kInternal, "x", "a bug", 2));
+  std::vector<ErrorRecord> records = read();
+  ASSERT_EQ(records.size(), kErrorSubjects + 2);
+  EXPECT_EQ(records[0].subject, "client-0");
+  EXPECT_EQ(records[kErrorSubjects].subject, kOtherSubjects);
+  EXPECT_EQ(records[kErrorSubjects].count, 1000u - kErrorSubjects);
+  EXPECT_EQ(records[kErrorSubjects].text, "client-999: hung up");
+  EXPECT_EQ(records.back().text, "a bug");
+  EXPECT_TRUE(log_.record(ErrorId::kClientLost, "client-3", "", 3));
+  EXPECT_EQ(read()[3].count, 2u) << "those with an entry keep it";
+}
+
 TEST_F(ErrorLog, LongSubjectsAndTextsAreCutAndStillFound) {
   const std::string subject(200, 's');
   EXPECT_TRUE(log_.record(ErrorId::kInternal, subject, std::string(1000, 't'), 1));

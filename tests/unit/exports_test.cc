@@ -53,16 +53,17 @@ TEST(Exports, WithdrawingALayoutTakesBackAllItsTiersAndNothingElse) {
 
 TEST(Exports, WaitersAreTakenOnceOrRemoved) {
   Exports exports;
-  exports.add_waiter(kKey, {1, 100, {}});
-  exports.add_waiter(kKey, {2, 100, {}});
-  exports.add_waiter(kKey, {2, 101, {}});
-  EXPECT_TRUE(exports.remove_waiter(kKey, {2, 101, {}}));
-  EXPECT_FALSE(exports.remove_waiter(kKey, {2, 101, {}}));
+  exports.add_waiter(kKey, {7, 1, 100, {}});
+  exports.add_waiter(kKey, {8, 2, 100, {}});
+  exports.add_waiter(kKey, {9, 2, 100, {}});
+  exports.remove_waiter(kKey, 9);
+  exports.remove_waiter(kKey, 9);
+  exports.remove_waiter({"prefill", 0, Tier::kG1}, 8);
   EXPECT_EQ(exports.take_waiters({"prefill", 0, Tier::kG1}).size(), 0u);
   EXPECT_EQ(exports.take_waiters(kKey).size(), 2u);
   EXPECT_EQ(exports.take_waiters(kKey).size(), 0u);
-  exports.add_waiter(kKey, {1, 102, {}});
-  exports.add_waiter({"decode", 0, Tier::kG3}, {1, 103, {}});
+  exports.add_waiter(kKey, {10, 1, 102, {}});
+  exports.add_waiter({"decode", 0, Tier::kG3}, {11, 1, 103, {}});
   EXPECT_EQ(exports.remove_waiters(1).size(), 2u);
 }
 

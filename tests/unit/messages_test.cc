@@ -162,6 +162,25 @@ TEST(Messages, HugeAndDeepTextsAreCutOff) {
   refusal(R"({"type":"\u0000\n","version":1,"id":1})", Code::kUnsupported);
 }
 
+TEST(Messages, TooManyKeysAreCutOff) {
+  std::string keys = "\"k\":1";
+  for (int i = 0; i < 1000; ++i) keys += ",\"k" + std::to_string(i) + "\":1";
+  EXPECT_TRUE(contains(refusal(message("detach", keys)), "at most 64 keys"));
+}
+
+TEST(Messages, TheLargestLayoutThatIsAllowedIsDecoded) {
+  std::string parts = "[1,2,3]";
+  for (uint32_t i = 1; i < kMaxLayoutParts; ++i) parts += ",[1,2,3]";
+  const std::string geometry =
+      R"("geometry":{"kind":4,"inner_order":0,"dtype":1,"num_blocks":1,"num_layers":0,)"
+      R"("outer_dim":0,"page_size":0,"inner_dim":0},"parts":[)";
+  EXPECT_EQ(
+      decoded<RegisterLayout>(message("register_layout", geometry + parts + "]")).parts.size(),
+      kMaxLayoutParts);
+  EXPECT_TRUE(contains(refusal(message("register_layout", geometry + parts + ",[1,2,3]]")),
+                       std::to_string(kMaxLayoutParts)));
+}
+
 TEST(Messages, NoMutationOfAValidMessageDoesMoreThanFail) {
   std::mt19937_64 random(20240229);
   for (int i = 0; i < 20'000; ++i) {

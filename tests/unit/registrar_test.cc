@@ -8,8 +8,10 @@
 
 #include <atomic>
 #include <fstream>
+#include <future>
 #include <sstream>
 #include <string>
+#include <thread>
 
 #include "engine/control/sigbus.h"
 #include "engine/transport/local_transport.h"
@@ -84,6 +86,53 @@ TEST_F(RegistrarTest, AShortRegistrationOvertakesALongOneThatBeganBefore) {
   EXPECT_EQ(next().mapping, large);
   EXPECT_EQ(first_.registered, 2);
   EXPECT_EQ(second_.registered, 2);
+}
+
+TEST_F(RegistrarTest, ManyRegistrationsOfOneOwnerDoNotHoldUpTheOneOfAnother) {
+  start(1, kPage);
+  // The only thread is held until all is queued.
+  std::promise<void> gate;
+  registrar_->run(
+      1, [opened = gate.get_future().share()] { opened.wait(); }, [] {});
+  for (int i = 0; i < 50; ++i) map(4 * kPage, 1);
+  const auto other = map(4 * kPage, 2);
+  gate.set_value();
+  EXPECT_EQ(next().kind, RegistrarResult::Kind::kRan);
+  int before = 0;
+  while (next().mapping != other) ++before;
+  EXPECT_LE(before, 1);
+}
+
+TEST_F(RegistrarTest, WorkRunsElsewhereAndWhatIsToFollowComesBack) {
+  start(2, kPage);
+  std::thread::id worker;
+  auto held = std::make_shared<int>(0);
+  bool followed = false;
+  registrar_->run(
+      1, [&worker, held] { worker = std::this_thread::get_id(); }, [&] { followed = true; });
+  const RegistrarResult result = next();
+  EXPECT_EQ(result.kind, RegistrarResult::Kind::kRan);
+  EXPECT_NE(worker, std::this_thread::get_id());
+  EXPECT_EQ(held.use_count(), 1) << "what the work held was let go over there";
+  EXPECT_FALSE(followed);
+  result.done();
+  EXPECT_TRUE(followed);
+}
+
+TEST_F(RegistrarTest, PagesLargerThanAPieceAreUnmappedToo) {
+  constexpr uint64_t kHuge = uint64_t{2} << 20;
+  Result<shm::UniqueFd> memory = shm::create_memory("registrar-test", 2 * kHuge, kHuge);
+  if (!memory.ok()) GTEST_SKIP() << "no huge pages: " << memory.status().to_string();
+  start(1, kHuge / 2);
+  auto mapping = std::make_shared<Mapping>();
+  mapping->length = 2 * kHuge;
+  mapping->writable = true;
+  registrar_->map(1, mapping, std::move(*memory));
+  ASSERT_TRUE(next().status.ok());
+  std::byte* const base = mapping->base;
+  registrar_->release(1, mapping);
+  next();
+  EXPECT_NE(msync(base, kHuge, MS_ASYNC), 0) << "still mapped";
 }
 
 TEST_F(RegistrarTest, UnmappingInPiecesIsOvertakenToo) {

@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <string>
 #include <thread>
 
@@ -243,6 +244,21 @@ TEST_F(RunDirTest, AnotherProcessOfTheFormersPidIsNotWaitedFor) {
   std::ofstream(lock_path()) << stranger.pid() << " 1 default\n";
   const Result<RunDir> dir = RunDir::open(config_);
   ASSERT_TRUE(dir.ok()) << dir.status().to_string();
+}
+
+TEST_F(RunDirTest, AThreadThatNowHasTheFormersNumberIsNotWaitedFor) {
+  { ASSERT_TRUE(RunDir::open(config_).ok()); }
+  std::promise<pid_t> number;
+  std::promise<void> end;
+  std::thread other([&] {
+    number.set_value(gettid());
+    end.get_future().wait();
+  });
+  std::ofstream(lock_path()) << number.get_future().get() << " 1 former";
+  const Result<RunDir> dir = RunDir::open(config_);
+  EXPECT_TRUE(dir.ok()) << dir.status().to_string();
+  end.set_value();
+  other.join();
 }
 
 TEST_F(RunDirTest, GarbageInTheLockFileIsNoObstacle) {

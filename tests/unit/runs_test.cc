@@ -219,8 +219,8 @@ TEST(Runs, EntriesOfPlainListsMoveEachByItself) {
     Geometry raw;
     raw.kind = LayoutKind::kDescriptorList;
     raw.num_blocks = 12;
-    std::vector<uint64_t> lengths;
-    for (int i = 0; i < 12; ++i) lengths.push_back(1 + random() % 20);
+    std::vector<uint64_t> lengths(12);
+    for (uint64_t& length : lengths) length = 1 + random() % 20;
     const Memory source(raw, lengths, random);
     std::vector<uint32_t> order(12);
     std::iota(order.begin(), order.end(), 0);

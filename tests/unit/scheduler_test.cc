@@ -231,8 +231,8 @@ TEST_F(Scheduling, WhatLowMovedWhileItWasAloneIsNotHeldAgainstItNorForIt) {
 TEST_F(Scheduling, RequestsOfOneFlowGoInOrderWithinAPriority) {
   Flow* flow = scheduler_.join(1, 1);
   Flow* other = scheduler_.join(2, 1);
-  std::vector<Job*> jobs;
-  for (int i = 0; i < 50; ++i) jobs.push_back(push(flow, 1000 + 5000 * (i % 7), 999));
+  std::vector<Job*> jobs(50);
+  for (size_t i = 0; i < jobs.size(); ++i) jobs[i] = push(flow, 1000 + 5000 * (i % 7), 999);
   push(other, 10 * kMiB, 4096);
   while (serve()) {
   }
@@ -246,8 +246,8 @@ TEST_F(Scheduling, RequestsOfOneFlowGoInOrderWithinAPriority) {
 TEST_F(Scheduling, ARequestIsTakenOutWhereverItStands) {
   for (size_t gone = 0; gone < 4; ++gone) {
     Flow* flow = scheduler_.join(1, 1);
-    std::vector<Job*> jobs;
-    for (int i = 0; i < 4; ++i) jobs.push_back(push(flow, 100, 100));
+    std::vector<Job*> jobs(4);
+    for (Job*& job : jobs) job = push(flow, 100, 100);
     scheduler_.remove(flow, &jobs[gone]->request);
     scheduler_.remove(flow, &jobs[gone]->request);  // not there any more: nothing happens
     jobs.push_back(push(flow, 100, 100));           // goes behind all others

@@ -1,0 +1,72 @@
+// An engine in a process of its own, forked and not executed: for what ends one, and for counting
+// what it holds.
+//
+// Only for tests that have no threads when they make one.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <functional>
+#include <string>
+#include <thread>
+
+#include "engine/engine.h"
+#include "shm/control_socket.h"
+#include "tests/support/raw_client.h"
+#include "tests/temporary_directory.h"
+
+namespace wherry::test {
+
+class ForkedEngine {
+ public:
+  // `prepare` is called in it, before the engine starts.
+  explicit ForkedEngine(const engine::EngineOptions& options = {},
+                        const std::function<void()>& prepare = {}) {
+    const engine::Config config = test_config(directory_);
+    run_dir_ = config.run_dir;
+    pid_ = fork();
+    if (pid_ != 0) return;
+    if (prepare) prepare();
+    auto engine = engine::Engine::start(config, options);
+    _exit(engine.ok() && (*engine)->run().ok() ? 0 : 100);
+  }
+  ~ForkedEngine() {
+    if (!reaped_) ::kill(pid_, SIGKILL);
+    exit_status();
+  }
+  ForkedEngine(const ForkedEngine&) = delete;
+  ForkedEngine& operator=(const ForkedEngine&) = delete;
+
+  // Waits until clients can attach.
+  const std::string& socket_path() {
+    path_ = run_dir_ + "/engine.sock";
+    while (!shm::ControlSocket::connect(path_).ok()) std::this_thread::yield();
+    return path_;
+  }
+  void signal(int number) { ::kill(pid_, number); }
+  // Waits for its end; a signal is negative.
+  int exit_status() {
+    int status = 0;
+    if (!reaped_ && waitpid(pid_, &status, 0) == pid_) {
+      reaped_ = true;
+      status_ = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+    }
+    return status_;
+  }
+  const std::string& run_dir() const { return run_dir_; }
+  const tests::TemporaryDirectory& directory() const { return directory_; }
+  pid_t pid() const { return pid_; }
+
+ private:
+  tests::TemporaryDirectory directory_;
+  std::string run_dir_;
+  std::string path_;
+  pid_t pid_ = 0;
+  bool reaped_ = false;
+  int status_ = 0;
+};
+
+}  // namespace wherry::test
