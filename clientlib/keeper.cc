@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <nlohmann/json.hpp>
 
 #include "clientlib/guard.h"
 #include "shm/doorbell.h"
@@ -212,7 +211,7 @@ Status Keeper::may_call(const char* type) const {
   return open_ ? Status() : not_attached();
 }
 
-Result<Answer> Keeper::call(const char* type, const nlohmann::json& body,
+Result<Answer> Keeper::call(const char* type, const JsonWriter& body,
                             std::vector<shm::UniqueFd> descriptors, uint64_t deadline_ns) {
   if (Status status = not_in_callback(type); !status.ok()) return status;
   const bool driver = is_driver();
@@ -258,8 +257,8 @@ Result<Answer> Keeper::call(const char* type, const nlohmann::json& body,
 }
 
 void Keeper::post_close_channel(uint32_t number, const Life* life) {
-  nlohmann::json body = nlohmann::json::object();
-  body["channel"] = number;
+  JsonWriter body;
+  body.number("channel", number);
   const uint64_t id = ++last_id_;
   std::string text = encode_request("close_channel", id, body);
   std::lock_guard lock(mutex_);

@@ -64,7 +64,7 @@ class Keeper final : public ControlLink, public std::enable_shared_from_this<Kee
 
   // ENGINE_GONE while no engine is attached, or when it goes before it has answered;
   // INVALID_ARGUMENT from a state callback, which would wait for itself.
-  Result<Answer> call(const char* type, const nlohmann::json& body,
+  Result<Answer> call(const char* type, const JsonWriter& body,
                       std::vector<shm::UniqueFd> descriptors, uint64_t deadline_ns) override;
 
   // What call() would refuse at once: only the callback, or also that no engine is attached.

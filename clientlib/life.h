@@ -41,7 +41,7 @@ class Life {
     return pidfd_.valid() && poll(&one, 1, 0) == 1;
   }
 
-  const shm::UniqueFd pidfd_;
+  const shm::UniqueFd pidfd_{};
   std::atomic<bool> lost_{false};
   std::atomic<bool> dead_{false};
 };

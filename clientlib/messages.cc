@@ -6,15 +6,13 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <nlohmann/json.hpp>
+#include <limits>
 
 #include "shm/layout.h"
 #include "shm/protocol.h"
 
 namespace wherry::detail {
 namespace {
-
-using nlohmann::json;
 
 constexpr uint64_t kCallMs = 60'000;        // for what the engine answers at once
 constexpr uint64_t kFindMarginMs = 10'000;  // beyond the time the engine itself waits
@@ -25,112 +23,120 @@ Status odd_answer(const char* type, const std::string& what) {
                                ", got none; are engine and client library of one release?"};
 }
 
-// Reads keys of an answer; a missing or odd one leaves its default and clears good().
-class Reader {
+// Reads values of an answer, by path; a missing or odd one leaves its default and clears good().
+class Fields {
  public:
-  explicit Reader(const json& object) : object_(object) {}
+  explicit Fields(const JsonReader& body, std::string prefix = "")
+      : body_(body), prefix_(std::move(prefix)) {}
 
-  template <typename T>
-  T number(const char* key, T fallback = 0) {
-    const auto found = object_.find(key);
-    if (found == object_.end() || !found->is_number_integer()) {
-      missing_ = missing_.empty() ? key : missing_;
-      return fallback;
-    }
-    return found->get<T>();
+  template <typename T = uint64_t>
+  T number(const char* key) {
+    const uint64_t* found = body_.number(prefix_ + key);
+    if (found != nullptr && *found <= std::numeric_limits<T>::max()) return static_cast<T>(*found);
+    return missing(key), T{0};
+  }
+  int64_t any_number(const char* key) {
+    if (const int64_t* found = body_.negative(prefix_ + key)) return *found;
+    return static_cast<int64_t>(number<uint64_t>(key));
   }
   std::string text(const char* key) {
-    const auto found = object_.find(key);
-    if (found == object_.end() || !found->is_string()) {
-      missing_ = missing_.empty() ? key : missing_;
-      return {};
-    }
-    return found->get<std::string>();
+    if (const std::string* found = body_.text(prefix_ + key)) return *found;
+    return missing(key), std::string();
   }
   bool boolean(const char* key) {
-    const auto found = object_.find(key);
-    if (found == object_.end() || !found->is_boolean()) {
-      missing_ = missing_.empty() ? key : missing_;
-      return false;
-    }
-    return found->get<bool>();
+    if (const bool* found = body_.boolean(prefix_ + key)) return *found;
+    return missing(key), false;
   }
   bool good() const { return missing_.empty(); }
-  std::string missing() const { return "key \"" + missing_ + '"'; }
+  std::string what_is_missing() const { return "key \"" + missing_ + '"'; }
 
  private:
-  const json& object_;
+  void missing(const char* key) {
+    if (missing_.empty()) missing_ = prefix_ + key;
+  }
+
+  const JsonReader& body_;
+  const std::string prefix_;
   std::string missing_;
 };
 
-json geometry_json(const Geometry& geometry) {
-  return {{"kind", static_cast<uint32_t>(geometry.kind)},
-          {"inner_order", static_cast<uint32_t>(geometry.inner_order)},
-          {"dtype", static_cast<uint32_t>(geometry.dtype)},
-          {"num_blocks", geometry.num_blocks},
-          {"num_layers", geometry.num_layers},
-          {"outer_dim", geometry.outer_dim},
-          {"page_size", geometry.page_size},
-          {"inner_dim", geometry.inner_dim}};
+JsonWriter geometry_json(const Geometry& geometry) {
+  JsonWriter json;
+  json.number("kind", static_cast<uint64_t>(geometry.kind))
+      .number("inner_order", static_cast<uint64_t>(geometry.inner_order))
+      .number("dtype", static_cast<uint64_t>(geometry.dtype))
+      .number("num_blocks", geometry.num_blocks)
+      .number("num_layers", geometry.num_layers)
+      .number("outer_dim", geometry.outer_dim)
+      .number("page_size", geometry.page_size)
+      .number("inner_dim", geometry.inner_dim);
+  return json;
 }
 
-Result<Answer> call_soon(ControlLink& link, const char* type, const json& body) {
+Geometry read_geometry(Fields& fields) {
+  Geometry g;
+  g.kind = static_cast<LayoutKind>(fields.number<uint8_t>("kind"));
+  g.inner_order = static_cast<InnerOrder>(fields.number<uint8_t>("inner_order"));
+  g.dtype = static_cast<DType>(fields.number<uint8_t>("dtype"));
+  g.num_blocks = fields.number<uint32_t>("num_blocks");
+  g.num_layers = fields.number<uint32_t>("num_layers");
+  g.outer_dim = fields.number<uint32_t>("outer_dim");
+  g.page_size = fields.number<uint32_t>("page_size");
+  g.inner_dim = fields.number<uint32_t>("inner_dim");
+  return g;
+}
+
+Result<Answer> call_soon(ControlLink& link, const char* type, const JsonWriter& body) {
   return link.call(type, body, {}, deadline_in_ms(kCallMs));
 }
 
 Status call_with_handle(ControlLink& link, const char* type, const char* key, uint64_t handle,
                         uint64_t deadline_ns) {
-  json body = json::object();
-  body[key] = handle;
-  return link.call(type, body, {}, deadline_ns).status();
+  return link.call(type, JsonWriter().number(key, handle), {}, deadline_ns).status();
 }
 
 }  // namespace
 
 Result<Incoming> decode_incoming(const std::string& text) {
-  auto body = std::make_shared<json>(json::parse(text, nullptr, false));
-  if (!body->is_object()) return odd_answer("a request", "a JSON object");
-  Reader reader(*body);
   Incoming incoming;
-  const std::string type = reader.text("type");
+  if (!JsonReader::parse(text, &incoming.body)) return odd_answer("a request", "a JSON object");
+  Fields fields(incoming.body);
+  const std::string type = fields.text("type");
   if (type == "reply") {
     incoming.kind = Incoming::Kind::kReply;
-    incoming.id = reader.number<uint64_t>("id");
-    const bool ok = reader.boolean("ok");
-    if (!reader.good()) return odd_answer("a request", reader.missing());
+    incoming.id = fields.number("id");
+    const bool ok = fields.boolean("ok");
+    if (!fields.good()) return odd_answer("a request", fields.what_is_missing());
     if (!ok) {
-      const std::string message = reader.text("message");
-      incoming.status =
-          Status(code_from_name(reader.text("code")).value_or(Code::kInternal), message);
+      incoming.status = Status(code_from_name(fields.text("code")).value_or(Code::kInternal),
+                               fields.text("message"));
       if (incoming.status.ok()) incoming.status = odd_answer("a request", "a code other than OK");
     }
-    incoming.body = std::move(body);
     return incoming;
   }
-  const std::string event = type == "event" ? reader.text("event") : "";
+  const std::string event = type == "event" ? fields.text("event") : "";
   if (event == "state") {
     incoming.kind = Incoming::Kind::kState;
-    incoming.state = reader.text("state");
-    incoming.reason = reader.text("reason");
+    incoming.state = fields.text("state");
+    incoming.reason = fields.text("reason");
   } else if (event == "closing") {
     incoming.kind = Incoming::Kind::kClosing;
-    incoming.reason = reader.text("reason");
+    incoming.reason = fields.text("reason");
   } else if (event == "stale") {
     incoming.kind = Incoming::Kind::kStale;
-    const auto handles = body->find("handles");
-    for (const json& handle : handles != body->end() ? *handles : json::array()) {
-      if (handle.is_number_unsigned()) incoming.handles.push_back(handle.get<uint64_t>());
-    }
+    if (const auto* handles = incoming.body.numbers("handles")) incoming.handles = *handles;
   }
   return incoming;  // an event of a later version is no error
 }
 
-std::string encode_request(const char* type, uint64_t id, const json& body) {
-  json object = body;
-  object["type"] = type;
-  object["version"] = shm::protocol::kVersion;
-  object["id"] = id;
-  return object.dump(-1, ' ', false, json::error_handler_t::replace);
+std::string encode_request(const char* type, uint64_t id, const JsonWriter& body) {
+  JsonWriter head;
+  head.text("type", type).number("version", shm::protocol::kVersion).number("id", id);
+  std::string text = "{" + head.members();
+  if (!body.members().empty()) text += ',';
+  text += body.members();
+  text += '}';
+  return text;
 }
 
 Result<HelloAnswer> call_hello(ControlLink& link, const InstanceId& instance, uint32_t rank,
@@ -140,37 +146,33 @@ Result<HelloAnswer> call_hello(ControlLink& link, const InstanceId& instance, ui
   if (!self.front().valid()) {
     return errno_status(Code::kNoResources, "opening a pidfd of this process", errno);
   }
-  Result<Answer> answer = link.call("hello",
-                                    {{"protocol_min", shm::protocol::kMinVersion},
-                                     {"protocol_max", shm::protocol::kVersion},
-                                     {"layout_major", shm::kLayoutMajor},
-                                     {"layout_minor", shm::kLayoutMinor},
-                                     {"features", shm::kFeatures},
-                                     {"instance", instance},
-                                     {"rank", rank},
-                                     {"pid", static_cast<uint32_t>(getpid())},
-                                     {"clock_ns", monotonic_ns()}},
-                                    std::move(self), deadline_ns);
+  JsonWriter body;
+  body.number("protocol_min", shm::protocol::kMinVersion)
+      .number("protocol_max", shm::protocol::kVersion)
+      .number("layout_major", shm::kLayoutMajor)
+      .number("layout_minor", shm::kLayoutMinor)
+      .number("features", shm::kFeatures)
+      .text("instance", instance)
+      .number("rank", rank)
+      .number("pid", static_cast<uint64_t>(getpid()))
+      .number("clock_ns", monotonic_ns());
+  Result<Answer> answer = link.call("hello", body, std::move(self), deadline_ns);
   if (!answer.ok()) return answer.status();
-  Reader reader(*answer->body);
+  Fields fields(answer->body);
   HelloAnswer hello;
-  const auto protocol = reader.number<uint32_t>("protocol");
-  hello.engine = reader.text("engine");
-  hello.state = reader.text("state");
-  hello.engine_incarnation = reader.number<uint64_t>("engine_incarnation");
-  hello.session = reader.number<uint64_t>("session");
-  hello.clock_offset_ns = reader.number<int64_t>("clock_offset_ns");
-  if (!reader.good()) return odd_answer("hello", reader.missing());
+  const auto protocol = fields.number<uint32_t>("protocol");
+  hello.engine = fields.text("engine");
+  hello.state = fields.text("state");
+  hello.engine_incarnation = fields.number("engine_incarnation");
+  hello.clock_offset_ns = fields.any_number("clock_offset_ns");
+  hello.default_deadline_ms = fields.number<uint32_t>("default_deadline_ms");
+  if (!fields.good()) return odd_answer("hello", fields.what_is_missing());
   if (protocol < shm::protocol::kMinVersion || protocol > shm::protocol::kVersion) {
     return Status(Code::kVersionMismatch, "attach: wanted protocol version " +
                                               std::to_string(shm::protocol::kMinVersion) + " to " +
                                               std::to_string(shm::protocol::kVersion) + ", got " +
                                               std::to_string(protocol) +
                                               "; install client library and engine of one release");
-  }
-  const auto limits = answer->body->find("limits");
-  if (limits != answer->body->end() && limits->is_object()) {
-    hello.default_deadline_ms = Reader(*limits).number<uint64_t>("default_deadline_ms", 30'000);
   }
   if (answer->descriptors.size() != 1) return odd_answer("hello", "a pidfd of the engine");
   hello.engine_pidfd = std::move(answer->descriptors.front());
@@ -180,20 +182,20 @@ Result<HelloAnswer> call_hello(ControlLink& link, const InstanceId& instance, ui
 Result<ChannelAnswer> call_open_channel(ControlLink& link, uint32_t submission_slots,
                                         bool notifications, uint32_t notification_slots,
                                         bool descriptor) {
-  json body = json::object();
-  body["descriptor"] = descriptor;
-  if (submission_slots != 0) body["submission_slots"] = submission_slots;
+  JsonWriter body;
+  body.boolean("descriptor", descriptor);
+  if (submission_slots != 0) body.number("submission_slots", submission_slots);
   if (!notifications) {
-    body["notification_slots"] = 0;
+    body.number("notification_slots", 0);
   } else if (notification_slots != 0) {
-    body["notification_slots"] = notification_slots;
+    body.number("notification_slots", notification_slots);
   }
   Result<Answer> answer = call_soon(link, "open_channel", body);
   if (!answer.ok()) return answer.status();
-  Reader reader(*answer->body);
+  Fields fields(answer->body);
   ChannelAnswer channel;
-  channel.number = reader.number<uint32_t>("channel");
-  if (!reader.good()) return odd_answer("open_channel", reader.missing());
+  channel.number = fields.number<uint32_t>("channel");
+  if (!fields.good()) return odd_answer("open_channel", fields.what_is_missing());
   if (answer->descriptors.size() != (descriptor ? 4 : 3)) {
     return odd_answer("open_channel", "two segments and an eventfd");
   }
@@ -216,12 +218,13 @@ Result<RegionAnswer> call_register_region(ControlLink& link, int memory_fd, uint
     return errno_status(Code::kNoResources, "passing a region's descriptor", errno);
   }
   // As long as it takes: pages of large regions are mapped and prefaulted one by one.
-  Result<Answer> answer = link.call("register_region", {{"offset", offset}, {"length", length}},
-                                    std::move(memory), kForever);
+  Result<Answer> answer =
+      link.call("register_region", JsonWriter().number("offset", offset).number("length", length),
+                std::move(memory), kForever);
   if (!answer.ok()) return answer.status();
-  Reader reader(*answer->body);
-  RegionAnswer region{reader.number<uint64_t>("handle"), reader.boolean("writable")};
-  if (!reader.good()) return odd_answer("register_region", reader.missing());
+  Fields fields(answer->body);
+  RegionAnswer region{fields.number("handle"), fields.boolean("writable")};
+  if (!fields.good()) return odd_answer("register_region", fields.what_is_missing());
   return region;
 }
 
@@ -231,16 +234,25 @@ Status call_free_region(ControlLink& link, uint64_t handle) {
 
 Result<uint64_t> call_register_layout(ControlLink& link, const Geometry& geometry,
                                       const std::vector<EnginePart>& parts) {
-  json list = json::array();
+  std::string list = "[";
   for (const EnginePart& part : parts) {
-    list.push_back(json::array({part.region, part.offset, part.length}));
+    if (list.size() > 1) list += ',';
+    list += '[';
+    list += std::to_string(part.region);
+    list += ',';
+    list += std::to_string(part.offset);
+    list += ',';
+    list += std::to_string(part.length);
+    list += ']';
   }
-  Result<Answer> answer = call_soon(
-      link, "register_layout", {{"geometry", geometry_json(geometry)}, {"parts", std::move(list)}});
+  list += ']';
+  JsonWriter body;
+  body.object("geometry", geometry_json(geometry)).raw("parts", list);
+  Result<Answer> answer = call_soon(link, "register_layout", body);
   if (!answer.ok()) return answer.status();
-  Reader reader(*answer->body);
-  const auto handle = reader.number<uint64_t>("handle");
-  if (!reader.good()) return odd_answer("register_layout", reader.missing());
+  Fields fields(answer->body);
+  const uint64_t handle = fields.number("handle");
+  if (!fields.good()) return odd_answer("register_layout", fields.what_is_missing());
   return handle;
 }
 
@@ -250,13 +262,14 @@ Status call_free_layout(ControlLink& link, uint64_t handle) {
 
 Status call_publish(ControlLink& link, uint64_t layout, Tier tier, Rights rights,
                     const std::vector<InstanceId>& to) {
-  json body = {{"layout", layout},
-               {"tier", static_cast<uint32_t>(tier)},
-               {"rights", rights == Rights::kRead ? "read" : "read_write"}};
+  JsonWriter body;
+  body.number("layout", layout)
+      .number("tier", static_cast<uint64_t>(tier))
+      .text("rights", rights == Rights::kRead ? "read" : "read_write");
   if (to.empty()) {
-    body["to"] = "*";
+    body.text("to", "*");
   } else {
-    body["to"] = to;
+    body.texts("to", to);
   }
   return call_soon(link, "publish", body).status();
 }
@@ -270,50 +283,42 @@ Result<FoundAnswer> call_find_layout(ControlLink& link, const InstanceId& instan
   const uint64_t now = monotonic_ns();
   const uint64_t left_ms = deadline_ns > now ? (deadline_ns - now + 999'999) / 1'000'000 : 0;
   const uint64_t timeout_ms = std::min(left_ms, kMaxFindMs);
-  Result<Answer> answer = link.call("find_layout",
-                                    {{"instance", instance},
-                                     {"rank", rank},
-                                     {"tier", static_cast<uint32_t>(tier)},
-                                     {"timeout_ms", timeout_ms}},
-                                    {}, deadline_in_ms(timeout_ms + kFindMarginMs));
+  JsonWriter body;
+  body.text("instance", instance)
+      .number("rank", rank)
+      .number("tier", static_cast<uint64_t>(tier))
+      .number("timeout_ms", timeout_ms);
+  Result<Answer> answer =
+      link.call("find_layout", body, {}, deadline_in_ms(timeout_ms + kFindMarginMs));
   if (!answer.ok()) return answer.status();
-  Reader reader(*answer->body);
+  Fields fields(answer->body);
   FoundAnswer found;
-  found.handle = reader.number<uint64_t>("handle");
-  found.incarnation = reader.number<uint64_t>("incarnation");
-  found.rights = reader.text("rights") == "read_write" ? Rights::kReadWrite : Rights::kRead;
-  if (!reader.good()) return odd_answer("find_layout", reader.missing());
-  const auto parts = answer->body->find("parts");
-  const auto geometry = answer->body->find("geometry");
-  if (parts == answer->body->end() || !parts->is_array() || geometry == answer->body->end() ||
-      !geometry->is_object()) {
-    return odd_answer("find_layout", "\"geometry\" and \"parts\"");
+  found.handle = fields.number("handle");
+  found.incarnation = fields.number("incarnation");
+  found.rights = fields.text("rights") == "read_write" ? Rights::kReadWrite : Rights::kRead;
+  if (!fields.good()) return odd_answer("find_layout", fields.what_is_missing());
+  Fields geometry(answer->body, "geometry/");
+  found.geometry = read_geometry(geometry);
+  if (!geometry.good()) return odd_answer("find_layout", geometry.what_is_missing());
+  if (Status status = check_geometry(found.geometry); !status.ok()) {
+    return status.with_context("found layout");
   }
-  Reader inner(*geometry);
-  Geometry& g = found.geometry;
-  g.kind = static_cast<LayoutKind>(inner.number<uint8_t>("kind"));
-  g.inner_order = static_cast<InnerOrder>(inner.number<uint8_t>("inner_order"));
-  g.dtype = static_cast<DType>(inner.number<uint8_t>("dtype"));
-  g.num_blocks = inner.number<uint32_t>("num_blocks");
-  g.num_layers = inner.number<uint32_t>("num_layers");
-  g.outer_dim = inner.number<uint32_t>("outer_dim");
-  g.page_size = inner.number<uint32_t>("page_size");
-  g.inner_dim = inner.number<uint32_t>("inner_dim");
-  if (!inner.good()) return odd_answer("find_layout", inner.missing());
-  if (Status status = check_geometry(g); !status.ok()) return status.with_context("found layout");
-  for (const json& part : *parts) {
-    if (!part.is_number_unsigned()) return odd_answer("find_layout", "lengths in \"parts\"");
-    found.part_bytes.push_back(part.get<uint64_t>());
+  const std::vector<uint64_t>* parts = answer->body.numbers("parts");
+  if (parts == nullptr || parts->size() != found.geometry.part_count()) {
+    return odd_answer("find_layout", "as many lengths in \"parts\" as the geometry has");
   }
+  found.part_bytes = *parts;
   return found;
 }
 
 Result<uint64_t> call_find_client(ControlLink& link, const InstanceId& instance, uint32_t rank) {
-  Result<Answer> answer = call_soon(link, "find_client", {{"instance", instance}, {"rank", rank}});
+  JsonWriter body;
+  body.text("instance", instance).number("rank", rank);
+  Result<Answer> answer = call_soon(link, "find_client", body);
   if (!answer.ok()) return answer.status();
-  Reader reader(*answer->body);
-  const auto handle = reader.number<uint64_t>("handle");
-  if (!reader.good()) return odd_answer("find_client", reader.missing());
+  Fields fields(answer->body);
+  const uint64_t handle = fields.number("handle");
+  if (!fields.good()) return odd_answer("find_client", fields.what_is_missing());
   return handle;
 }
 
@@ -322,34 +327,30 @@ Status call_release_found(ControlLink& link, uint64_t handle) {
 }
 
 Result<std::vector<TransportInfo>> call_transports(ControlLink& link) {
-  Result<Answer> answer = call_soon(link, "transports", json::object());
+  Result<Answer> answer = call_soon(link, "transports", {});
   if (!answer.ok()) return answer.status();
-  const auto list = answer->body->find("transports");
-  if (list == answer->body->end() || !list->is_array()) {
-    return odd_answer("transports", "a list \"transports\"");
-  }
   std::vector<TransportInfo> transports;
-  for (const json& one : *list) {
-    if (!one.is_object()) return odd_answer("transports", "objects in \"transports\"");
-    Reader reader(one);
+  for (;;) {
+    const std::string prefix = "transports/" + std::to_string(transports.size()) + "/";
+    if (answer->body.text(prefix + "name") == nullptr) return transports;
+    Fields fields(answer->body, prefix);
     TransportInfo info;
-    info.name = reader.text("name");
-    info.level = reader.number<uint32_t>("level");
-    info.available = reader.boolean("available");
-    info.reason = reader.text("reason");
-    info.info = reader.text("info");
-    if (!reader.good()) return odd_answer("transports", reader.missing());
+    info.name = fields.text("name");
+    info.level = fields.number<uint32_t>("level");
+    info.available = fields.boolean("available");
+    info.reason = fields.text("reason");
+    info.info = fields.text("info");
+    if (!fields.good()) return odd_answer("transports", fields.what_is_missing());
     for (const TransportKind kind : {TransportKind::kMemory, TransportKind::kVerbs,
                                      TransportKind::kTcp, TransportKind::kNull}) {
       if (info.name == transport_kind_name(kind)) info.kind = kind;
     }
     transports.push_back(std::move(info));
   }
-  return transports;
 }
 
 Status call_detach(ControlLink& link, uint64_t deadline_ns) {
-  return link.call("detach", json::object(), {}, deadline_ns).status();
+  return link.call("detach", {}, {}, deadline_ns).status();
 }
 
 }  // namespace wherry::detail

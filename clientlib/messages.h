@@ -7,18 +7,17 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
+#include "clientlib/json.h"
 #include "clientlib/types.h"
 #include "shm/file_descriptor.h"
 
 namespace wherry::detail {
 
 struct Answer {
-  std::shared_ptr<const nlohmann::json> body;
+  JsonReader body;
   std::vector<shm::UniqueFd> descriptors;
 };
 
@@ -27,7 +26,7 @@ class ControlLink {
  public:
   virtual ~ControlLink() = default;
   // `body` holds the request's own keys; type, version and id are put in.
-  virtual Result<Answer> call(const char* type, const nlohmann::json& body,
+  virtual Result<Answer> call(const char* type, const JsonWriter& body,
                               std::vector<shm::UniqueFd> descriptors, uint64_t deadline_ns) = 0;
 };
 
@@ -35,22 +34,21 @@ class ControlLink {
 struct Incoming {
   enum class Kind : uint8_t { kReply, kState, kStale, kClosing, kOther };
   Kind kind = Kind::kOther;
-  uint64_t id = 0;                             // kReply
-  Status status;                               // kReply: what the engine refused it for, or OK
-  std::shared_ptr<const nlohmann::json> body;  // kReply
-  std::string state;                           // kState
-  std::string reason;                          // kState, kClosing
-  std::vector<uint64_t> handles;               // kStale
+  uint64_t id = 0;                // kReply
+  Status status;                  // kReply: what the engine refused it for, or OK
+  JsonReader body;                // kReply
+  std::string state;              // kState
+  std::string reason;             // kState, kClosing
+  std::vector<uint64_t> handles;  // kStale
 };
 Result<Incoming> decode_incoming(const std::string& text);
 
-std::string encode_request(const char* type, uint64_t id, const nlohmann::json& body);
+std::string encode_request(const char* type, uint64_t id, const JsonWriter& body);
 
 struct HelloAnswer {
   std::string engine;
   std::string state;
   uint64_t engine_incarnation = 0;
-  uint64_t session = 0;
   int64_t clock_offset_ns = 0;
   uint64_t default_deadline_ms = 30'000;
   shm::UniqueFd engine_pidfd;

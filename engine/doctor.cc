@@ -131,21 +131,18 @@ Finding huge_pages() {
 
 Finding descriptors(const Config& config) {
   constexpr uint64_t kOwn = 64;
-  // Socket, pidfd, and eventfd and wake-up of a channel; then one for each memory it registers.
+  // Socket, pidfd, and eventfd and wake-up of a channel.
   constexpr uint64_t kOfClient = 8;
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
     return {Verdict::kNote, "descriptors", std::strerror(errno), ""};
-  const uint64_t least = kOwn + kOfClient * config.limits.clients;
-  const uint64_t most = least + uint64_t{config.limits.regions_per_client} * config.limits.clients;
+  const uint64_t wanted = kOwn + kOfClient * config.limits.clients;
   // The engine raises its limit to the hard one.
   const std::string what = "limit of " + std::to_string(limit.rlim_max) + ", " +
                            std::to_string(config.limits.clients) + " clients take about " +
-                           std::to_string(least) + ", and " + std::to_string(most) +
-                           " with all the regions they may have";
-  if (limit.rlim_max >= most) return {Verdict::kGood, "descriptors", what, ""};
-  return {Verdict::kNote, "descriptors", what,
-          "raise ulimit -Hn, or lower /limits/clients or /limits/regions_per_client"};
+                           std::to_string(wanted) + ", and one more for each memory they register";
+  if (limit.rlim_max >= 2 * wanted) return {Verdict::kGood, "descriptors", what, ""};
+  return {Verdict::kNote, "descriptors", what, "raise ulimit -Hn, or lower /limits/clients"};
 }
 
 // The longest part of the path that is there.

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds Wherry and runs its tests, from any folder.
 #   tests/run.sh [--long] [--only TIER] [--preset PRESET]
-# --long           every count as the issues ask (WHERRY_LONG=1), and clang-tidy over the tests too
+# --long           every count as the issues ask (WHERRY_LONG=1), and clang-tidy over everything
 # --only TIER      one tier: unit stress integration faults compat fuzz cli vm bench
 # --preset PRESET  one build: release debug asan tsan; default: release, asan and tsan
 set -euo pipefail

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <sys/epoll.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <memory>
@@ -69,10 +70,13 @@ Status ControlThread::check_name_free(const Hello& hello) const {
   }
   const size_t used = context_.sessions.size();
   if (used >= context_.config.limits.clients) {
+    const auto ending = std::count_if(
+        context_.sessions.begin(), context_.sessions.end(),
+        [](const auto& item) { return item.second->state() != Session::State::kActive; });
     return {Code::kNoResources, "limits.clients: wanted one more, got a limit of " +
                                     std::to_string(context_.config.limits.clients) + " and " +
-                                    std::to_string(used) +
-                                    " attached; detach some or raise the limit"};
+                                    std::to_string(used) + " attached, " + std::to_string(ending) +
+                                    " of them just ending; detach some or raise the limit"};
   }
   return {};
 }
@@ -126,6 +130,7 @@ void ControlThread::attach(Connection& connection, ReplyTo to, const Hello& hell
   reply.limits = context_.config.limits_of(identity.instance);
   reply.pollers = static_cast<uint32_t>(context_.pollers.size());
   reply.clock_offset_ns = identity.clock_offset_ns;
+  reply.default_deadline_ms = context_.config.default_deadline_ms;
 
   last_session_ = identity.session;
   context_.timers.cancel(connection.deadline);

@@ -45,10 +45,14 @@ uint64_t descriptors_for_regions(uint64_t clients) {
   return limit.rlim_cur - std::min<uint64_t>(kept, limit.rlim_cur / 2);
 }
 
+// A session that is ending is answered no more.
+bool serves(const Connection& connection) {
+  return connection.session == nullptr || connection.session->state() == Session::State::kActive;
+}
+
 // Whether its next message is wanted now.
 bool reads(const Connection& connection) {
-  return !connection.decoding && !connection.behind &&
-         (connection.session == nullptr || connection.session->state() == Session::State::kActive);
+  return !connection.decoding && !connection.behind && serves(connection);
 }
 
 }  // namespace
@@ -265,26 +269,33 @@ void ControlThread::read_connection(Connection& connection, uint32_t events) {
 }
 
 void ControlThread::take_message(Connection& connection, shm::ControlMessage message) {
+  const bool is_long = message.text.size() > shm::kMaxInlineBytes;
+  if (is_long && connection.session == nullptr) {
+    return connection.send(error_reply(
+        {0, shm::protocol::kVersion},
+        {Code::kInvalidArgument, "control message: wanted at most " +
+                                     std::to_string(shm::kMaxInlineBytes) +
+                                     " bytes before a hello, got " +
+                                     std::to_string(message.text.size()) + "; say hello first"}));
+  }
   auto decoded = std::make_shared<Decoded>();
   decoded->message = std::move(message);
   const auto decode = [decoded] {
     decoded->status = decode_request(decoded->message.text, &decoded->request);
   };
-  if (decoded->message.text.size() <= shm::kMaxInlineBytes) {
+  if (!is_long) {
     decode();
     return take_request(connection, std::move(*decoded));
   }
   // Hundreds of thousands of numbers: not here.
   connection.decoding = true;
-  parts_.registrar->run(kConnectionOwner | connection.id, decode,
-                        [this, id = connection.id, decoded] {
-                          const auto found = connections_.find(id);
-                          if (found == connections_.end()) return;
-                          Connection& sender = *found->second;
-                          sender.decoding = false;
-                          if (reads(sender) || sender.behind)
-                            take_request(sender, std::move(*decoded));
-                        });
+  const auto go_on = [this, id = connection.id, decoded] {
+    const auto found = connections_.find(id);
+    if (found == connections_.end()) return;
+    found->second->decoding = false;
+    if (serves(*found->second)) take_request(*found->second, std::move(*decoded));
+  };
+  parts_.registrar->run(kConnectionOwner | connection.id, decode, go_on);
 }
 
 void ControlThread::take_request(Connection& connection, Decoded decoded) {

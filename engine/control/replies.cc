@@ -69,6 +69,7 @@ std::string hello_reply(ReplyTo to, const HelloReply& reply) {
   object["limits"] = limits_json(reply.limits);
   object["pollers"] = reply.pollers;
   object["clock_offset_ns"] = reply.clock_offset_ns;
+  object["default_deadline_ms"] = reply.default_deadline_ms;
   return text_of(object);
 }
 

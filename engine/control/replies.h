@@ -36,6 +36,7 @@ struct HelloReply {
   ClientLimits limits;
   uint32_t pollers = 0;
   int64_t clock_offset_ns = 0;
+  uint64_t default_deadline_ms = 0;  // of a request that names none
 };
 std::string hello_reply(ReplyTo to, const HelloReply& reply);
 

@@ -111,7 +111,9 @@ TEST(Attach, OneClientMoreThanTheLimitIsRefusedNamingIt) {
   RawClient second(engine.socket_path());
   const json reply = second.attach("b");
   EXPECT_EQ(code_of(reply), "NO_RESOURCES");
-  EXPECT_TRUE(mentions(reply, "limits.clients") && mentions(reply, "limit of 1")) << reply;
+  EXPECT_TRUE(mentions(reply, "limits.clients") && mentions(reply, "limit of 1") &&
+              mentions(reply, "0 of them just ending"))
+      << reply;
 }
 
 TEST(Attach, OnlyAPidfdIsTakenForOne) {
@@ -138,6 +140,9 @@ TEST(Attach, BeforeAHelloNothingElseIsAnswered) {
   EngineHost engine;
   RawClient client(engine.socket_path());
   EXPECT_EQ(code_of(client.call("transports")), "INVALID_ARGUMENT");
+  client.send_text(std::string(shm::kMaxInlineBytes + 1, ' '));
+  const json too_long = client.reply(0);
+  EXPECT_TRUE(mentions(too_long, "before a hello")) << too_long;
   EXPECT_EQ(code_of(client.attach("a")), "OK");
   EXPECT_EQ(code_of(client.attach("b")), "INVALID_ARGUMENT") << "one hello a connection";
 }
