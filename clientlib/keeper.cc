@@ -227,8 +227,13 @@ Result<Answer> Keeper::call(const char* type, const JsonWriter& body,
   const auto pending = std::make_shared<Pending>();
   std::unique_lock lock(mutex_);
   if (driver ? !connected_ : !open_) return not_attached();
-  outbox_.push_back({id, std::move(text), std::move(descriptors)});
   pending_.emplace(id, pending);
+  try {
+    outbox_.push_back({id, std::move(text), std::move(descriptors)});
+  } catch (...) {
+    pending_.erase(id);
+    throw;
+  }
   shm::ring_eventfd(wake_.get());
   const auto waiting = [&pending] { return pending->state == Pending::State::kWaiting; };
   if (driver) {

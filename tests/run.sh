@@ -9,10 +9,10 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 
 usage() { sed -n '2,6s/^# *//p' tests/run.sh; }
-only='' presets=(release asan tsan) hang_limit=600
+only='' presets=(release) hang_limit=600
 while [ $# -gt 0 ]; do
   case $1 in
-    --long) export WHERRY_LONG=1; hang_limit=6000 ;;
+    --long) export WHERRY_LONG=1; presets=(release asan tsan); hang_limit=6000 ;;
     --only) only=${2:?--only needs a tier}; shift ;;
     --preset) presets=("${2:?--preset needs a preset}"); shift ;;
     -h | --help) usage; exit 0 ;;

@@ -53,9 +53,6 @@ struct ControlContext {
   std::map<std::pair<std::string, uint32_t>, uint64_t> session_of;  // by (instance, rank)
   std::vector<uint64_t> gone;  // sessions to be dropped at the end of the turn
 
-  // Regions are refused rather than given descriptors from this number on: others have to attach.
-  uint64_t descriptors_for_regions = UINT64_MAX;
-
   uint64_t last_view_id = 0;
   uint64_t last_wait = 0;  // of find_layout
 

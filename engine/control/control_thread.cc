@@ -34,7 +34,7 @@ constexpr Registrar::Owner kConnectionOwner = Registrar::Owner{1} << 63;  // bes
 
 constexpr uint64_t kIdBits = 56;
 
-// Descriptors to keep for everything but regions: sockets, pidfds and a channel of each client.
+// Sockets, pidfds and a channel of each client must find a descriptor, whatever regions there are.
 constexpr uint64_t kOwnDescriptors = 64;
 constexpr uint64_t kDescriptorsOfClient = 8;
 
@@ -102,7 +102,7 @@ ControlThread::ControlThread(ControlParts parts)
   context_.channels_of_poller.resize(parts_.pollers.size());
   context_.grace.set_pollers(parts_.pollers);
   context_.stats = parts_.stats;
-  context_.descriptors_for_regions = descriptors_for_regions(context_.config.limits.clients);
+  context_.mappings.leave_descriptors(descriptors_for_regions(context_.config.limits.clients));
 }
 
 ControlThread::~ControlThread() = default;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <string>
 
 namespace wherry::engine {
 namespace {
@@ -15,14 +16,27 @@ bool covers(const Mapping& mapping, uint64_t offset, uint64_t length) {
 
 }  // namespace
 
-Mappings::Backing* Mappings::backing_of(const RegionFile& file, int fd) {
+// The lowest free number is given out, so at least as many are in use.
+Status Mappings::check_number(int fd) const {
+  if (static_cast<uint64_t>(fd) < most_descriptors_) return {};
+  return {Code::kNoResources,
+          "descriptors of the engine: wanted one more for a region, got a limit of " +
+              std::to_string(most_descriptors_) +
+              " and all in use; free regions, raise the engine's ulimit -n (LimitNOFILE), or lower "
+              "limits.regions_per_client"};
+}
+
+Result<Mappings::Backing*> Mappings::backing_of(const RegionFile& file, int fd) {
   const FileKey key{file.device, file.inode};
   const auto [first, last] = backings_.equal_range(key);
   for (auto at = first; at != last; ++at) {
     if (same_file(at->second.fd.get(), fd)) return &at->second;
   }
   shm::UniqueFd copy(fcntl(fd, F_DUPFD_CLOEXEC, 0));
-  if (!copy.valid()) return nullptr;
+  if (!copy.valid()) {
+    return errno_status(Code::kNoResources, "keeping a descriptor of a region's memory", errno);
+  }
+  if (Status status = check_number(copy.get()); !status.ok()) return status;
   Backing& backing = backings_.emplace(key, Backing())->second;
   backing.key = key;
   backing.number = ++last_backing_;
@@ -32,11 +46,10 @@ Mappings::Backing* Mappings::backing_of(const RegionFile& file, int fd) {
 
 void Mappings::acquire(Registrar::Owner owner, const RegionFile& file, shm::UniqueFd fd,
                        uint64_t offset, uint64_t length, Ready ready) {
-  Backing* backing = backing_of(file, fd.get());
-  if (backing == nullptr) {
-    ready(errno_status(Code::kNoResources, "keeping a descriptor of a region's memory", errno));
-    return;
-  }
+  if (Status status = check_number(fd.get()); !status.ok()) return ready(status);
+  const Result<Backing*> kept = backing_of(file, fd.get());
+  if (!kept.ok()) return ready(kept.status());
+  Backing* backing = *kept;
   for (Entry* entry : backing->entries) {
     const Mapping& mapping = *entry->mapping;
     if (entry->holders == 0 || !covers(mapping, offset, length) ||

@@ -28,6 +28,10 @@ class Mappings {
 
   explicit Mappings(Registrar* registrar) : registrar_(registrar) {}
 
+  // Refuses registrations whose descriptor, or copy of it (one is kept for each file), has this
+  // number or a higher one: others need some too.
+  void leave_descriptors(uint64_t from) { most_descriptors_ = from; }
+
   // `file` is what check_region_file said of `fd` and this range. `ready` is called once, at once
   // or from on_result(). The work is done in the turns of `owner`.
   void acquire(Registrar::Owner owner, const RegionFile& file, shm::UniqueFd fd, uint64_t offset,
@@ -66,10 +70,12 @@ class Mappings {
     std::vector<Entry*> entries;
   };
 
-  Backing* backing_of(const RegionFile& file, int fd);
+  Status check_number(int fd) const;
+  Result<Backing*> backing_of(const RegionFile& file, int fd);
   void erase(Entry* entry);
 
   Registrar* registrar_;
+  uint64_t most_descriptors_ = UINT64_MAX;
   uint64_t last_backing_ = 0;
   std::multimap<FileKey, Backing> backings_;
   std::unordered_map<const Mapping*, std::unique_ptr<Entry>> entries_;

@@ -1,5 +1,4 @@
 // Regions and layouts of a client: registered, and freed after their last use.
-#include <algorithm>
 #include <utility>
 
 #include "engine/control/join.h"
@@ -31,15 +30,6 @@ void Session::on(ReplyTo to, const RegisterRegion& message, Descriptors descript
     return refuse(to, limit_reached("regions_per_client", limits_.regions_per_client, regions));
   }
   shm::UniqueFd fd = std::move(descriptors.front());
-  // The lowest free number is given out: as many are in use, at least.
-  const auto in_use = static_cast<uint64_t>(std::max(fd.get(), 0));
-  if (in_use >= context_->descriptors_for_regions) {
-    return refuse(to, {Code::kNoResources,
-                       "descriptors of the engine: wanted one more for a region, got a limit of " +
-                           std::to_string(context_->descriptors_for_regions) +
-                           " and all in use; free regions, raise the engine's ulimit -n "
-                           "(LimitNOFILE), or lower limits.regions_per_client"});
-  }
   Result<RegionFile> file = check_region_file(fd.get(), message.offset, message.length);
   if (!file.ok()) return refuse(to, file.status());
   const uint64_t quota = limits_.registered_bytes_per_client;

@@ -30,6 +30,7 @@ class BenchRun {
     std::vector<std::string> words = {WHERRY_BIN_DIR "/wherry-bench"};
     words.insert(words.end(), arguments.begin(), arguments.end());
     std::vector<char*> argv;
+    argv.reserve(words.size() + 1);
     for (std::string& word : words) argv.push_back(word.data());
     argv.push_back(nullptr);
     pid_ = fork();

@@ -43,7 +43,7 @@ std::string error_text(EngineHost& engine, shm::ErrorId id) {
 // A client in a process of its own, with a channel, a region and a publication. `body` runs in the
 // child, which never returns from it.
 pid_t client_process(const std::string& socket_path, const std::function<void(RawClient&)>& body) {
-  const pid_t child = fork();
+  const pid_t child = forked();
   if (child != 0) return child;
   RawClient client(socket_path);
   client.attach("mortal");
@@ -83,7 +83,8 @@ TEST(ClientDeath, AChildThatHoldsTheSocketDoesNotKeepADeadClientAlive) {
   ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
   const pid_t child = client_process(engine.socket_path(), [&](RawClient&) {
     // The grandchild inherits the socket and lives as long as the test holds the pipe's other end.
-    if (fork() == 0) {
+    if (forked() == 0) {
+      prctl(PR_SET_PDEATHSIG, 0);  // it is to outlive this one
       close(ends[1]);
       char byte;
       [[maybe_unused]] const ssize_t ignored = read(ends[0], &byte, 1);
@@ -241,6 +242,8 @@ class ManyLives : public ::testing::Test {
     }
     next.call("detach");
     EXPECT_TRUE(next.hung_up());
+    // Answered in a later turn than the one in which that client was dropped.
+    EXPECT_EQ(code_of(admin_.call("admin", {{"command", "status"}})), "OK");
   }
 
   void expect_as_before(const Holdings& before) {
@@ -254,6 +257,7 @@ class ManyLives : public ::testing::Test {
 
   ForkedEngine engine_;
   const std::string path_ = engine_.socket_path();
+  RawClient admin_{path_};
 };
 
 TEST_F(ManyLives, NothingIsLeftOfClientsThatCameAndWent) {
@@ -269,7 +273,7 @@ TEST_F(ManyLives, NothingIsLeftOfClientsKilledAtAnyMoment) {
   std::cout << "seed " << seed << "\n";
   std::mt19937 random(seed);
   const auto killed_guest = [&](uint32_t after_us) {
-    const pid_t child = fork();
+    const pid_t child = forked();
     if (child == 0) {
       guest(3);
       _exit(0);

@@ -5,10 +5,12 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdlib>
 #include <functional>
 #include <string>
 #include <thread>
@@ -20,6 +22,14 @@
 
 namespace wherry::test {
 
+// fork(), with a child that does not outlive this process.
+inline pid_t forked() {
+  const pid_t child = fork();
+  if (child < 0) std::abort();  // to kill() a -1 would mean everybody
+  if (child == 0) prctl(PR_SET_PDEATHSIG, SIGKILL);
+  return child;
+}
+
 class ForkedEngine {
  public:
   // `prepare` is called in it, before the engine starts.
@@ -27,7 +37,7 @@ class ForkedEngine {
                         const std::function<void()>& prepare = {}) {
     const engine::Config config = test_config(directory_);
     run_dir_ = config.run_dir;
-    pid_ = fork();
+    pid_ = forked();
     if (pid_ != 0) return;
     if (prepare) prepare();
     auto engine = engine::Engine::start(config, options);

@@ -115,8 +115,9 @@ class NoMemory : public FakeChannel, public ::testing::WithParamInterface<uint64
     EXPECT_EQ(engine->client->notification_cursor.load(), engine->notifications.position());
 
     // A cancel, and then the engine's death with records of both kinds and unpublished blocks.
-    TransferCompleteNotification posted =
-        accepted([&] { return face.copy_range({region, 0, region, 500, 100}); });
+    TransferCompleteNotification posted = accepted([&] {
+      return face.copy_range({region, 0, region, 500, 100});
+    });
     records = read_all();
     TransferCompleteNotification dying = accepted(
         [&] { return face.try_execute_local_transfer(source, destination, many, many, options); });

@@ -232,15 +232,19 @@ TEST_F(StatsFile, TransportsAreSeenWithReasonAndLevel) {
   EXPECT_EQ(transports[1].reason, "not allowed");
 }
 
-TEST_F(StatsFile, ErrorsThatTheLogCannotTakeAreCounted) {
+TEST_F(StatsFile, ManySubjectsOfOneErrorShareAnEntryAndLeaveRoomForOtherErrors) {
   StatsWriter writer = create();
-  const uint32_t capacity = kErrorLogBytes / sizeof(ErrorEntry);
-  for (uint32_t i = 0; i < capacity + 3; ++i) {
+  const uint32_t many = kErrorLogBytes / sizeof(ErrorEntry) + 3;
+  for (uint32_t i = 0; i < many; ++i) {
     writer.record_error(ErrorId::kClientLost, "client " + std::to_string(i), "gone");
   }
+  writer.record_error(ErrorId::kStatsLost, "stats", "torn");
   const StatsReader reader = open();
-  EXPECT_EQ(reader.errors().size(), capacity);
-  EXPECT_EQ(reader.counters()[0].value, 3u);
+  EXPECT_EQ(reader.errors().size(), kErrorSubjects + 2u);
+  uint64_t observed = 0;
+  for (const ErrorRecord& error : reader.errors()) observed += error.count;
+  EXPECT_EQ(observed, many + 1u);
+  EXPECT_EQ(reader.counters()[0].value, 0u);  // none was lost
 }
 
 TEST_F(StatsFile, AReaderOfTheFormerFileKeepsItWhenANewEngineStarts) {

@@ -47,6 +47,7 @@ class Walk {
   // The next request's.
   Step next();
 
+  bool warm() const { return warm_; }
   uint64_t request_bytes() const { return request_bytes_; }
   uint64_t piece_bytes() const { return piece_bytes_; }
 
