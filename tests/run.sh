@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Builds Wherry and runs its tests, from any folder.
 #   tests/run.sh [--long] [--only TIER] [--preset PRESET]
-# --long           every count as the issues ask (WHERRY_LONG=1), and clang-tidy over everything
+# --long           every count as the issues ask (WHERRY_LONG=1), clang-tidy, and the builds asan and tsan
 # --only TIER      one tier: unit stress integration faults compat fuzz cli vm bench
-# --preset PRESET  one build: release debug asan tsan; default: release, asan and tsan
+# --preset PRESET  one build: release debug asan tsan; default: release, with --long asan and tsan too
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
@@ -29,7 +29,7 @@ tools/setup.sh build test
 
 for preset in "${presets[@]}"; do
   step "build $preset"
-  cmake --preset "$preset" --log-level=WARNING
+  cmake --preset "$preset" --log-level=WARNING -DWHERRY_BUILD_TESTS=ON
   case $preset in
     asan | tsan) cmake --build --preset "$preset" --target wherry_tests ;;
     *) cmake --build --preset "$preset" ;;

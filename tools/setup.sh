@@ -9,7 +9,7 @@ build_packages=(
   libboost-dev libcli11-dev libconcurrentqueue-dev libspdlog-dev nlohmann-json3-dev
 )
 test_packages=(
-  libgtest-dev clang-format-14 clang-tidy-14
+  libgtest-dev clang-14 clang-format-14 clang-tidy-14
 )
 
 wanted=()
