@@ -144,7 +144,7 @@ bool ControlThread::turn(int timeout_ms) {
     if (result.kind == RegistrarResult::Kind::kRan) {
       result.done();
     } else {
-      context_.mappings.on_result(std::move(result));
+      context_.mappings.on_result(result);
     }
   }
   context_.timers.run(monotonic_ns());

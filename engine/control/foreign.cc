@@ -67,14 +67,13 @@ std::vector<shm::UniqueFd> take_risky(std::vector<shm::UniqueFd>& descriptors) {
   for (shm::UniqueFd& fd : descriptors) {
     // Only files in memory have seals.
     if (fcntl(fd.get(), F_GET_SEALS) >= 0 || is_pidfd(fd.get())) continue;
-    risky.push_back(std::move(fd));
-    fd.reset();
+    risky.push_back(std::exchange(fd, shm::UniqueFd()));
   }
   return risky;
 }
 
 void close_elsewhere(std::vector<shm::UniqueFd> descriptors) {
-  static auto* const the_one = new Closer;  // not destroyed: its thread is never joined
+  static auto* the_one = new Closer;  // not destroyed: its thread is never joined
   if (!descriptors.empty()) the_one->put(std::move(descriptors));
 }
 

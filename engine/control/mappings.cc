@@ -91,7 +91,7 @@ void Mappings::release(const std::shared_ptr<const Mapping>& mapping,
   registrar_->release(entry.owner, entry.mapping);
 }
 
-void Mappings::on_result(RegistrarResult result) {
+void Mappings::on_result(const RegistrarResult& result) {
   Entry* entry = entries_.at(result.mapping.get()).get();
   if (result.kind == RegistrarResult::Kind::kReleased) {
     const std::function<void()> released = std::move(entry->released);

@@ -42,7 +42,7 @@ class Mappings {
   void release(const std::shared_ptr<const Mapping>& mapping, std::function<void()> released);
 
   // Passes on what the registrar finished.
-  void on_result(RegistrarResult result);
+  void on_result(const RegistrarResult& result);
 
   // Mapped, being mapped or being unmapped.
   size_t count() const { return entries_.size(); }

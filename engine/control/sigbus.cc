@@ -1,6 +1,8 @@
 #include "engine/control/sigbus.h"
 
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <array>
 #include <cerrno>
@@ -48,9 +50,11 @@ bool replace(uintptr_t address) {
     if (address >= end || guard.begin.load(std::memory_order_acquire) != begin) continue;
     // Marked first: whoever sees the new memory also sees the mark.
     broken->store(true, std::memory_order_release);
-    void* const fresh = mmap(reinterpret_cast<void*>(begin), end - begin, PROT_READ | PROT_WRITE,
-                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
-    return fresh != MAP_FAILED;
+    // The call itself: the C library's is not for signal handlers, and the thread sanitizer takes
+    // it for a write to all of the range.
+    constexpr long kProtection = PROT_READ | PROT_WRITE;
+    constexpr long kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE;
+    return syscall(SYS_mmap, begin, end - begin, kProtection, kFlags, -1L, 0L) != -1;
   }
   return false;
 }

@@ -119,7 +119,7 @@ class MappingsTest : public ::testing::Test {
       uint64_t rung = 0;
       ASSERT_EQ(read(eventfd_.get(), &rung, sizeof(rung)), 8);
     }
-    mappings_->on_result(std::move(result));
+    mappings_->on_result(result);
   }
 
   // Where an acquire's answer will be; null until then.
