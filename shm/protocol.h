@@ -10,47 +10,41 @@
 // Of open_channel, absent slot counts mean the engine's defaults. limits has the keys of
 // ClientLimits.
 //
-// Client to engine                                   descriptors      answer
-//   hello       protocol_min, protocol_max,          pidfd of itself  protocol, engine,
-//   engine_incarnation,
-//               layout_major, layout_minor,                           session, incarnation,
-//               features, state, features, instance, rank, pid,                        limits
-//               {...}, pollers, clock_offset_ns; clock_ns descriptor: pidfd of the engine
-//   open_channel       submission_slots,             -                channel; descriptors: c2e,
-//   e2c, eventfd
-//                      notification_slots (first channel only, else 0),
-//                      descriptor (bool: wake through one)            (+ one end of a socket pair
-//                      if asked)
-//   channel_mapped     channel                       -                (engine has sealed c2e and
-//   polls it) close_channel      channel                       -                (after it has
-//   drained) register_region    offset, length                memory fd        handle, writable
-//   free_region        handle                        -                (after its last use;
-//   NOT_PERMITTED
-//                                                                      while a layout still needs
-//                                                                      it)
-//   register_layout    geometry {...}, parts         -                handle
-//                      [[region, offset, length], ...]
-//   free_layout        handle                        -                (after its last use)
-//   publish            layout, tier, rights          -                -
-//                      ("read" | "read_write"), to ("*" or [instance, ...])
-//   unpublish          layout                        -                (after the last use by
-//   others) find_layout        instance, rank, tier,         -                handle, geometry
-//   {...}, parts [length, ...],
-//                      timeout_ms                                     rights, incarnation
-//                      (waits that long until it is published)
-//   find_client        instance, rank                -                handle, incarnation
-//   release_found      handle                        -                -
-//   transports         -                             -                transports [{name, level,
-//   available,
-//                                                                      reason, info}]
-//   detach             -                             -                - (then the engine hangs up)
+// Client to engine: fields [with: descriptors] -> fields of the reply [with: descriptors]
+//
+// hello: protocol_min, protocol_max, layout_major, layout_minor, features, instance, rank, pid,
+//     clock_ns [a pidfd of itself]
+//   -> protocol, engine, engine_incarnation, session, incarnation, layout_major, layout_minor,
+//     features, state, limits {...}, pollers, clock_offset_ns, default_deadline_ms [a pidfd of the
+//     engine]
+// open_channel: submission_slots, notification_slots (the first channel only, else 0), descriptor
+//     (bool: wake through one)
+//   -> channel [c2e, e2c, eventfd; one end of a socket pair if asked for]
+// channel_mapped: channel -> nothing, once the engine has sealed c2e and polls it
+// close_channel: channel -> nothing, once it has drained
+// register_region: offset, length [the memory] -> handle, writable
+// free_region: handle -> nothing, after its last use; NOT_PERMITTED while a layout needs it
+// register_layout: geometry {...}, parts [[region, offset, length], ...] -> handle
+// free_layout: handle -> nothing, after its last use
+// publish: layout, tier, rights ("read" | "read_write"), to ("*" or [instance, ...]) -> nothing
+// unpublish: layout -> nothing, after the last use by others
+// find_layout: instance, rank, tier, timeout_ms (waits that long until it is published)
+//   -> handle, geometry {...}, parts [length, ...], rights, incarnation
+// find_client: instance, rank -> handle, incarnation
+// release_found: handle -> nothing
+// transports: -> transports [{name, level, available, reason, info}, ...]
+// detach: -> nothing; then the engine hangs up
+//
 // Administration, instead of hello, by the engine's owner or root
-//   admin       command ("status" | "clients" | "drain" | "stop" | "kill" | "transports"), reason
-//                                                                     what the command says
+//
+// admin: command ("status" | "clients" | "drain" | "stop" | "kill" | "transports"), reason
+//   -> what the command says
+//
 // Engine to client, unasked: {"type": "event", "version", "event": ...}
-//   state       state, reason      the engine's life cycle state changed
-//   stale       handles [...]      found handles whose owner took them back or is gone
-//   closing     reason             the session ends for this violation or refusal
+//
+// state: state, reason       the engine's life cycle state changed
+// stale: handles [...]       found handles whose owner took them back or is gone
+// closing: reason            the session ends for this violation or refusal
 #pragma once
 
 #include <cstdint>

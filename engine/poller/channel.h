@@ -46,7 +46,6 @@ class Channel {
   bool active = true;
   bool dirty = false;  // something was published for the client in this turn
   bool reported_fault = false;
-  Code close_code = Code::kAborted;
   uint32_t wake_count = 0;  // private copy of words->wake
 
   Request* take_request();

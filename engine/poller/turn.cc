@@ -108,7 +108,6 @@ void PollerImpl::add_channel(Channel* channel) {
 void PollerImpl::close_channel(Channel* channel, Code code) {
   if (channel->state == Channel::State::kClosing) return;
   channel->state = Channel::State::kClosing;
-  channel->close_code = code;
   activate(channel);
   for (Request& request : channel->requests) {
     if (request.state != Request::State::kFree) end_early(&request, code);
