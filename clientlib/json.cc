@@ -50,7 +50,7 @@ void append_quoted(std::string* out, std::string_view text) {
 }
 
 template <typename Map>
-const typename Map::mapped_type* find_in(const Map& map, const std::string& path) {
+auto find_in(Map& map, std::string_view path) -> decltype(&map.begin()->second) {
   const auto found = map.find(path);
   return found == map.end() ? nullptr : &found->second;
 }
@@ -183,15 +183,19 @@ bool JsonReader::parse(const std::string& text, JsonReader* reader) {
   return nlohmann::json::sax_parse(text, &handler);
 }
 
-const uint64_t* JsonReader::number(const std::string& path) const {
+const uint64_t* JsonReader::number(std::string_view path) const noexcept {
   return find_in(numbers_, path);
 }
-const int64_t* JsonReader::negative(const std::string& path) const {
+const int64_t* JsonReader::negative(std::string_view path) const noexcept {
   return find_in(negatives_, path);
 }
-const bool* JsonReader::boolean(const std::string& path) const { return find_in(booleans_, path); }
-const std::string* JsonReader::text(const std::string& path) const { return find_in(texts_, path); }
-const std::vector<uint64_t>* JsonReader::numbers(const std::string& path) const {
+const bool* JsonReader::boolean(std::string_view path) const noexcept {
+  return find_in(booleans_, path);
+}
+const std::string* JsonReader::text(std::string_view path) const noexcept {
+  return find_in(texts_, path);
+}
+std::vector<uint64_t>* JsonReader::numbers(std::string_view path) noexcept {
   return find_in(lists_, path);
 }
 

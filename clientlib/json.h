@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -40,21 +41,23 @@ class JsonReader {
   // False when the text is no JSON object.
   static bool parse(const std::string& text, JsonReader* reader);
 
-  // Null when there is no such value of that type; numbers are whole ones.
-  const uint64_t* number(const std::string& path) const;
-  const int64_t* negative(const std::string& path) const;
-  const bool* boolean(const std::string& path) const;
-  const std::string* text(const std::string& path) const;
-  const std::vector<uint64_t>* numbers(const std::string& path) const;
+  // Null when there is no such value of that type; numbers are whole ones. Looking does not throw.
+  const uint64_t* number(std::string_view path) const noexcept;
+  const int64_t* negative(std::string_view path) const noexcept;
+  const bool* boolean(std::string_view path) const noexcept;
+  const std::string* text(std::string_view path) const noexcept;
+  std::vector<uint64_t>* numbers(std::string_view path) noexcept;
 
  private:
   struct Handler;
+  template <typename Value>
+  using ByPath = std::map<std::string, Value, std::less<>>;
 
-  std::map<std::string, uint64_t> numbers_;
-  std::map<std::string, int64_t> negatives_;
-  std::map<std::string, bool> booleans_;
-  std::map<std::string, std::string> texts_;
-  std::map<std::string, std::vector<uint64_t>> lists_;
+  ByPath<uint64_t> numbers_;
+  ByPath<int64_t> negatives_;
+  ByPath<bool> booleans_;
+  ByPath<std::string> texts_;
+  ByPath<std::vector<uint64_t>> lists_;
 };
 
 }  // namespace wherry::detail

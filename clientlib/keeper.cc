@@ -11,6 +11,7 @@
 
 #include "clientlib/guard.h"
 #include "shm/doorbell.h"
+#include "shm/protocol.h"
 
 namespace wherry::detail {
 namespace {
@@ -46,7 +47,9 @@ Keeper::Keeper(KeeperOptions options, std::weak_ptr<Owner> owner)
     : options_(std::move(options)),
       owner_(std::move(owner)),
       random_(static_cast<uint32_t>(monotonic_ns() ^ static_cast<uint64_t>(getpid()) << 16)),
-      callback_(options_.on_state) {}
+      callback_(options_.on_state) {
+  closing_.reserve(shm::protocol::kMaxChannelsPerClient);
+}
 
 Keeper::~Keeper() = default;
 
@@ -262,14 +265,10 @@ Result<Answer> Keeper::call(const char* type, const JsonWriter& body,
 }
 
 void Keeper::post_close_channel(uint32_t number, const Life* life) {
-  JsonWriter body;
-  body.number("channel", number);
-  const uint64_t id = ++last_id_;
-  std::string text = encode_request("close_channel", id, body);
   std::lock_guard lock(mutex_);
   // A number of a former life names somebody else's channel now.
   if (outbox_life_ != life) return;
-  outbox_.push_back({id, std::move(text), {}});
+  closing_.push_back(number);
   shm::ring_eventfd(wake_.get());
 }
 
@@ -301,6 +300,11 @@ void Keeper::send_outbox() {
   std::deque<Outgoing> outbox;
   {
     std::lock_guard lock(mutex_);
+    for (; !closing_.empty(); closing_.pop_back()) {
+      const uint64_t id = ++last_id_;
+      const JsonWriter body = JsonWriter().number("channel", closing_.back());
+      outbox_.push_back({id, encode_request("close_channel", id, body), {}});
+    }
     outbox.swap(outbox_);
   }
   for (Outgoing& out : outbox) {
@@ -382,6 +386,7 @@ void Keeper::lost(const std::string& why) {
     std::lock_guard lock(mutex_);
     was_open = std::exchange(open_, false);
     outbox_.clear();
+    closing_.clear();
     outbox_life_ = nullptr;
     for (auto& [id, pending] : pending_) pending->state = Pending::State::kLost;
     pending_.clear();

@@ -72,7 +72,7 @@ class Keeper final : public ControlLink, public std::enable_shared_from_this<Kee
   Status may_call(const char* type) const;
 
   // Tells the engine, if it is still that life, that a channel is not used any more; nobody waits
-  // for the answer.
+  // for the answer. Needs no memory.
   void post_close_channel(uint32_t number, const Life* life);
 
   EngineState state() const;
@@ -135,7 +135,8 @@ class Keeper final : public ControlLink, public std::enable_shared_from_this<Kee
   bool open_ = false;  // others may call
   std::unordered_map<uint64_t, std::shared_ptr<Pending>> pending_;
   std::deque<Outgoing> outbox_;
-  const Life* outbox_life_ = nullptr;  // whom the outbox is for, once it has answered the hello
+  std::vector<uint32_t> closing_;      // channels; goes out with the outbox; has room for all
+  const Life* outbox_life_ = nullptr;  // whom both are for, once it has answered the hello
   std::string lost_reason_;            // of the last connection
   EngineState state_;
   std::function<void(const EngineState&)> callback_;

@@ -31,26 +31,32 @@ class Fields {
 
   template <typename T = uint64_t>
   T number(const char* key) {
-    const uint64_t* found = body_.number(prefix_ + key);
+    const uint64_t* found = find(&JsonReader::number, key);
     if (found != nullptr && *found <= std::numeric_limits<T>::max()) return static_cast<T>(*found);
     return missing(key), T{0};
   }
   int64_t any_number(const char* key) {
-    if (const int64_t* found = body_.negative(prefix_ + key)) return *found;
+    if (const int64_t* found = find(&JsonReader::negative, key)) return *found;
     return static_cast<int64_t>(number<uint64_t>(key));
   }
   std::string text(const char* key) {
-    if (const std::string* found = body_.text(prefix_ + key)) return *found;
+    if (const std::string* found = find(&JsonReader::text, key)) return *found;
     return missing(key), std::string();
   }
   bool boolean(const char* key) {
-    if (const bool* found = body_.boolean(prefix_ + key)) return *found;
+    if (const bool* found = find(&JsonReader::boolean, key)) return *found;
     return missing(key), false;
   }
   bool good() const { return missing_.empty(); }
   std::string what_is_missing() const { return "key \"" + missing_ + '"'; }
 
  private:
+  // Without a prefix nothing is allocated: an answer that was read cannot be lost for that.
+  template <typename Value>
+  const Value* find(const Value* (JsonReader::*get)(std::string_view) const noexcept,
+                    const char* key) const {
+    return prefix_.empty() ? (body_.*get)(key) : (body_.*get)(prefix_ + key);
+  }
   void missing(const char* key) {
     if (missing_.empty()) missing_ = prefix_ + key;
   }
@@ -75,14 +81,14 @@ JsonWriter geometry_json(const Geometry& geometry) {
 
 Geometry read_geometry(Fields& fields) {
   Geometry g;
-  g.kind = static_cast<LayoutKind>(fields.number<uint8_t>("kind"));
-  g.inner_order = static_cast<InnerOrder>(fields.number<uint8_t>("inner_order"));
-  g.dtype = static_cast<DType>(fields.number<uint8_t>("dtype"));
-  g.num_blocks = fields.number<uint32_t>("num_blocks");
-  g.num_layers = fields.number<uint32_t>("num_layers");
-  g.outer_dim = fields.number<uint32_t>("outer_dim");
-  g.page_size = fields.number<uint32_t>("page_size");
-  g.inner_dim = fields.number<uint32_t>("inner_dim");
+  g.kind = static_cast<LayoutKind>(fields.number<uint8_t>("geometry/kind"));
+  g.inner_order = static_cast<InnerOrder>(fields.number<uint8_t>("geometry/inner_order"));
+  g.dtype = static_cast<DType>(fields.number<uint8_t>("geometry/dtype"));
+  g.num_blocks = fields.number<uint32_t>("geometry/num_blocks");
+  g.num_layers = fields.number<uint32_t>("geometry/num_layers");
+  g.outer_dim = fields.number<uint32_t>("geometry/outer_dim");
+  g.page_size = fields.number<uint32_t>("geometry/page_size");
+  g.inner_dim = fields.number<uint32_t>("geometry/inner_dim");
   return g;
 }
 
@@ -296,18 +302,16 @@ Result<FoundAnswer> call_find_layout(ControlLink& link, const InstanceId& instan
   found.handle = fields.number("handle");
   found.incarnation = fields.number("incarnation");
   found.rights = fields.text("rights") == "read_write" ? Rights::kReadWrite : Rights::kRead;
+  found.geometry = read_geometry(fields);
   if (!fields.good()) return odd_answer("find_layout", fields.what_is_missing());
-  Fields geometry(answer->body, "geometry/");
-  found.geometry = read_geometry(geometry);
-  if (!geometry.good()) return odd_answer("find_layout", geometry.what_is_missing());
   if (Status status = check_geometry(found.geometry); !status.ok()) {
     return status.with_context("found layout");
   }
-  const std::vector<uint64_t>* parts = answer->body.numbers("parts");
+  std::vector<uint64_t>* parts = answer->body.numbers("parts");
   if (parts == nullptr || parts->size() != found.geometry.part_count()) {
     return odd_answer("find_layout", "as many lengths in \"parts\" as the geometry has");
   }
-  found.part_bytes = *parts;
+  found.part_bytes = std::move(*parts);
   return found;
 }
 

@@ -113,16 +113,24 @@ Result<std::unique_ptr<Link>> Session::open_link(const ChannelOptions& options, 
       call_open_channel(*keeper_, options.submission_slots, main,
                         main ? options_.notification_slots : 0, options.descriptor);
   if (!channel.ok()) return channel.status();
-  Result<LinkParts> parts = map_link(channel->c2e.get(), channel->e2c.get());
+  const uint32_t number = channel->number;
+  Result<std::unique_ptr<Link>> link = guarded([&] { return make_link(std::move(*channel)); });
+  if (!link.ok()) keeper_->post_close_channel(number, current_.get());
+  return link;
+}
+
+// Maps a channel that the engine has opened, and tells it so.
+Result<std::unique_ptr<Link>> Session::make_link(ChannelAnswer channel) {
+  Result<LinkParts> parts = map_link(channel.c2e.get(), channel.e2c.get());
   if (!parts.ok()) return parts.status();
-  parts->eventfd = std::move(channel->eventfd);
-  parts->wake_socket = std::move(channel->wake_socket);
-  parts->number = channel->number;
+  parts->eventfd = std::move(channel.eventfd);
+  parts->wake_socket = std::move(channel.wake_socket);
+  parts->number = channel.number;
   parts->life = current_;
   parts->clock_offset_ns = clock_offset_ns_;
   parts->default_deadline_ns = default_deadline_ns_;
   auto link = std::make_unique<Link>(std::move(*parts));
-  if (Status s = call_channel_mapped(*keeper_, channel->number); !s.ok()) return s;
+  if (Status s = call_channel_mapped(*keeper_, channel.number); !s.ok()) return s;
   return link;
 }
 

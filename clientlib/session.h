@@ -65,6 +65,7 @@ class Session final : public Keeper::Owner, public std::enable_shared_from_this<
   Status enter(std::shared_lock<std::shared_mutex>* life, const char* call);
   Result<std::shared_ptr<ChannelCore>> make_core(const ChannelOptions& options);
   Result<std::unique_ptr<Link>> open_link(const ChannelOptions& options, bool main);
+  Result<std::unique_ptr<Link>> make_link(ChannelAnswer channel);
 
   // session_memory.cc
   Result<Region> add_region(OwnRegion region, bool map);

@@ -56,4 +56,6 @@ inline constexpr uint32_t kMinVersion = 1;  // oldest spoken
 
 inline constexpr uint32_t kMaxInstanceBytes = 64;  // [A-Za-z0-9._-]
 
+inline constexpr uint32_t kMaxChannelsPerClient = 256;  // the most that a configuration may allow
+
 }  // namespace wherry::shm::protocol

@@ -16,6 +16,7 @@
 #include "shm/cgroup.h"
 #include "shm/file_descriptor.h"
 #include "shm/layout.h"
+#include "shm/protocol.h"
 #include "shm/run_root.h"
 
 namespace wherry::engine {
@@ -132,7 +133,8 @@ void read_pollers(ObjectReader& in, const ConfigOptions& options,
 
 void read_client_limits(ObjectReader& in, ClientLimits* limits) {
   constexpr uint32_t kMaxHandles = 1 << 20;
-  in.integer("channels_per_client", 1u, 256u, &limits->channels_per_client);
+  in.integer("channels_per_client", 1u, shm::protocol::kMaxChannelsPerClient,
+             &limits->channels_per_client);
   in.integer("regions_per_client", 1u, kMaxHandles, &limits->regions_per_client);
   in.integer("layouts_per_client", 1u, kMaxHandles, &limits->layouts_per_client);
   in.integer("layout_parts_per_client", 1u, 1u << 28, &limits->layout_parts_per_client);
