@@ -3,6 +3,7 @@
 // Any thread; merged once, by whoever first sees that all members are complete.
 #pragma once
 
+#include <atomic>
 #include <mutex>
 #include <vector>
 
@@ -12,8 +13,9 @@ namespace wherry::detail {
 
 struct Aggregate {
   std::vector<TransferCompleteNotification> members;
-  std::once_flag merge_once;
-  Completion completion;  // after the merge
+  std::mutex merging;
+  std::atomic<bool> merged{false};
+  Completion completion;  // once merged
 };
 
 }  // namespace wherry::detail

@@ -53,11 +53,15 @@ void merge_members(detail::Aggregate* aggregate) {
 // Merges once all members are complete; whether they are. Without memory for the merge it is not
 // complete yet: the next look tries again.
 bool merge_if_complete(detail::Aggregate* aggregate) noexcept {
+  if (aggregate->merged.load(std::memory_order_acquire)) return true;
   for (const TransferCompleteNotification& member : aggregate->members) {
     if (member.completion() == nullptr) return false;
   }
   try {
-    std::call_once(aggregate->merge_once, merge_members, aggregate);
+    std::lock_guard lock(aggregate->merging);
+    if (aggregate->merged.load(std::memory_order_relaxed)) return true;  // relaxed: under the lock
+    merge_members(aggregate);
+    aggregate->merged.store(true, std::memory_order_release);
   } catch (...) {
     return false;
   }

@@ -62,6 +62,11 @@ uint64_t page_size() {
   return size;
 }
 
+// The word `before` words before a buffer: the allocator's, which the sanitizer would guard.
+[[gnu::no_sanitize_address]] uint64_t allocator_word(const void* buffer, size_t before) {
+  return *(static_cast<const volatile uint64_t*>(buffer) - before);
+}
+
 Status check_range(uint64_t address, uint64_t bytes) {
   uint64_t end = 0;
   if (address == 0 || bytes == 0 || __builtin_add_overflow(address, bytes, &end)) {
@@ -102,13 +107,11 @@ Result<OwnedPages> pages_of_malloc(void* address, uint64_t bytes) {
   if (begin % kHeader != 0 || begin < kHeader) return no_chunk("an address malloc does not return");
   // Before the words are read: are they there, and of the same kind of memory?
   if (Status status = check_mappings(begin - kHeader, begin + bytes); !status.ok()) return status;
-  uint64_t header[2];
-  std::memcpy(header, static_cast<const std::byte*>(address) - kHeader, sizeof(header));
-  const uint64_t lead = header[0];
-  const uint64_t size = header[1] & ~kFlags;
-  if ((header[1] & kFlags) != kMapped) return no_chunk("part of a heap");
+  const uint64_t lead = allocator_word(address, 2);
+  const uint64_t size_and_flags = allocator_word(address, 1);
+  if ((size_and_flags & kFlags) != kMapped) return no_chunk("part of a heap");
   uint64_t total = 0;
-  if (lead > begin - kHeader || __builtin_add_overflow(size, lead, &total)) {
+  if (lead > begin - kHeader || __builtin_add_overflow(size_and_flags & ~kFlags, lead, &total)) {
     return no_chunk("something else");
   }
   const uint64_t base = begin - kHeader - lead;

@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
 # Builds Wherry and runs its tests, from any folder.
 #   tests/run.sh [--long] [--only TIER] [--preset PRESET]
-# --long           every count as the issues ask (WHERRY_LONG=1), clang-tidy, and the builds asan and tsan
+# --long           every count as the issues ask (WHERRY_LONG=1), and clang-tidy
 # --only TIER      one tier: unit stress integration faults compat fuzz cli vm bench
-# --preset PRESET  one build: release debug asan tsan; default: release, with --long asan and tsan too
+# --preset PRESET  one build: release debug asan tsan; default: release, asan and tsan
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 
 usage() { sed -n '2,6s/^# *//p' tests/run.sh; }
-only='' presets=(release) hang_limit=600
+only='' presets=(release asan tsan) hang_limit=600
 while [ $# -gt 0 ]; do
   case $1 in
-    --long) export WHERRY_LONG=1; presets=(release asan tsan); hang_limit=6000 ;;
+    --long) export WHERRY_LONG=1; hang_limit=6000 ;;
     --only) only=${2:?--only needs a tier}; shift ;;
     --preset) presets=("${2:?--preset needs a preset}"); shift ;;
     -h | --help) usage; exit 0 ;;

@@ -4,13 +4,13 @@
 #include <unistd.h>
 
 #include <csignal>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <random>
 
 #include "shm/stats_reader.h"
+#include "tests/support/counts.h"
 #include "tests/support/forked_engine.h"
 #include "tests/support/raw_client.h"
 
@@ -198,7 +198,7 @@ Holdings holdings_of(ForkedEngine& engine) {
   return holdings;
 }
 
-int cycles() { return std::getenv("WHERRY_LONG") == nullptr ? 200 : 2000; }
+int cycles() { return static_cast<int>(counted(2000)); }
 
 class ManyLives : public ::testing::Test {
  protected:

@@ -14,6 +14,7 @@
 
 #include "shm/doorbell.h"
 #include "shm/ring.h"
+#include "tests/support/counts.h"
 #include "tests/support/two_processes.h"
 
 namespace wherry::test {
@@ -24,10 +25,7 @@ using std::chrono::milliseconds;
 constexpr int kLostExit = 3;
 constexpr uint32_t kSlots = 8;
 
-uint64_t messages() {
-  const char* longer = std::getenv("WHERRY_LONG");
-  return longer != nullptr && *longer != '\0' ? 1'000'000 : 100'000;
-}
+uint64_t messages() { return counted(1'000'000); }
 
 // The fence of the protocol, and the mistake of leaving it out (the compiler still keeps the
 // order).

@@ -5,20 +5,15 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <random>
 
 #include "shm/ring.h"
+#include "tests/support/counts.h"
 #include "tests/support/pattern.h"
 #include "tests/support/two_processes.h"
 
 namespace wherry::test {
 namespace {
-
-uint64_t count_of(uint64_t normal) {
-  const char* longer = std::getenv("WHERRY_LONG");
-  return longer != nullptr && *longer != '\0' ? normal * 10 : normal;
-}
 
 using Words = std::array<uint64_t, 7>;
 static_assert(sizeof(Words) == shm::kPayloadBytes);
@@ -143,7 +138,7 @@ class Reader {
 };
 
 TEST(RingStress, EveryRecordArrivesWholeAndInOrder) {
-  const uint64_t records = count_of(100'000);
+  const uint64_t records = counted(1'000'000);
   for (const uint32_t capacity : {8u, 64u, 1024u}) {
     SCOPED_TRACE("slots " + std::to_string(capacity));
     TwoProcesses both({capacity, 0});
@@ -165,7 +160,7 @@ TEST(RingStress, AWriterKilledAtAnyInstructionLeavesNoTornRecord) {
   const uint64_t seed = std::random_device()();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937_64 random(seed);
-  const uint64_t kills = count_of(10);
+  const uint64_t kills = counted(100);
   for (uint64_t kill = 0; kill < kills; ++kill) {
     const uint32_t capacity = 8u << random() % 7;
     SCOPED_TRACE("kill " + std::to_string(kill) + ", slots " + std::to_string(capacity));

@@ -3,22 +3,19 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <cstdlib>
 #include <string>
 #include <thread>
 
 #include "shm/stats_reader.h"
 #include "shm/stats_writer.h"
+#include "tests/support/counts.h"
 #include "tests/temporary_directory.h"
 
 namespace wherry::shm {
 namespace {
 
 // Whole rows that are to be seen.
-uint64_t wanted() {
-  const char* longer = std::getenv("WHERRY_LONG");
-  return longer != nullptr && *longer != '\0' ? 200'000 : 20'000;
-}
+uint64_t wanted() { return test::counted(200'000); }
 
 TEST(StatsRows, AReaderNeverSeesHalfAChange) {
   const tests::TemporaryDirectory directory;

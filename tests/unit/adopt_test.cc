@@ -34,14 +34,14 @@ struct Free {
 };
 using Buffer = std::unique_ptr<std::byte, Free>;
 
-// Above 32 MiB malloc always maps.
-Buffer large_buffer(size_t bytes) {
+// Above 32 MiB malloc always maps. Unused with a foreign allocator, as is untouched().
+[[maybe_unused]] Buffer large_buffer(size_t bytes) {
   Buffer buffer(static_cast<std::byte*>(std::malloc(bytes)));
   for (size_t i = 0; i < bytes; ++i) buffer.get()[i] = static_cast<std::byte>(i * 31 >> 4);
   return buffer;
 }
 
-bool untouched(const std::byte* memory, size_t bytes) {
+[[maybe_unused]] bool untouched(const std::byte* memory, size_t bytes) {
   for (size_t i = 0; i < bytes; ++i) {
     if (memory[i] != static_cast<std::byte>(i * 31 >> 4)) return false;
   }

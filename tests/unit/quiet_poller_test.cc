@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <thread>
 
+#include "tests/support/counts.h"
 #include "tests/support/poller_world.h"
 #include "tests/support/quiet_scope.h"
 
@@ -14,7 +15,7 @@ namespace {
 
 class QuietPoller : public PollerWorld {
  protected:
-  static uint32_t request_count() { return getenv("WHERRY_LONG") != nullptr ? 100'000 : 10'000; }
+  static uint32_t request_count() { return static_cast<uint32_t>(counted(100'000)); }
 };
 
 TEST_F(QuietPoller, RequestsWithBothSidesAwakeCostThePollerNoHeapCallAndNoSystemCall) {

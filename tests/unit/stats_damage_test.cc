@@ -10,6 +10,7 @@
 
 #include "shm/stats_reader.h"
 #include "shm/stats_writer.h"
+#include "tests/support/counts.h"
 #include "tests/temporary_directory.h"
 
 namespace wherry::shm {
@@ -192,7 +193,7 @@ TEST_F(StatsDamage, RandomBytesAnywhereNeverCrashAReader) {
   const unsigned seed = std::random_device()();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);
-  const int rounds = std::getenv("WHERRY_LONG") != nullptr ? 5000 : 500;
+  const auto rounds = static_cast<int>(test::counted(5000));
   int opened = 0;
   for (int round = 0; round < rounds; ++round) {
     bytes_ = whole;
