@@ -12,7 +12,7 @@ std::atomic<uint32_t> g_generation{0};
 }  // namespace
 
 uint32_t fork_generation() {
-  static const int registered = pthread_atfork(
+  static int registered = pthread_atfork(
       nullptr, nullptr, [] { g_generation.fetch_add(1, std::memory_order_relaxed); });
   static_cast<void>(registered);
   return g_generation.load(std::memory_order_relaxed);

@@ -141,7 +141,7 @@ void Keeper::turn() {
       // What an operator or the failure said stays: that nobody is there is the lesser news.
       if (next.life == EngineLife::kGone) {
         next.reason = status.to_string();
-        change_state(std::move(next), false);
+        change_state(next, false);
       }
     }
   }
@@ -196,7 +196,7 @@ Status Keeper::greet() {
     next.reason = early_event_->reason;
   }
   delay_ms_ = 0;
-  change_state(std::move(next), true);
+  change_state(next, true);
   return {};
 }
 
@@ -348,7 +348,7 @@ void Keeper::handle(shm::ControlMessage message) {
         std::lock_guard lock(mutex_);
         open = open_;
       }
-      if (open) return change_state(std::move(next), true);
+      if (open) return change_state(next, true);
       early_event_ = StateEvent{next.life, std::move(next.reason)};
       return;
     }
@@ -407,10 +407,10 @@ void Keeper::lost(const std::string& why) {
     next.life = EngineLife::kGone;
     next.reason = closing_reason_.empty() ? why : closing_reason_;
   }
-  change_state(std::move(next), false);
+  change_state(next, false);
 }
 
-void Keeper::change_state(EngineState next, bool open) {
+void Keeper::change_state(const EngineState& next, bool open) {
   std::function<void(const EngineState&)> callback;
   {
     std::lock_guard lock(mutex_);

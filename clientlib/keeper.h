@@ -106,7 +106,7 @@ class Keeper final : public ControlLink, public std::enable_shared_from_this<Kee
   void handle(shm::ControlMessage message);
   void answer(uint64_t id, Result<Answer> result);
   void lost(const std::string& why);
-  void change_state(EngineState next, bool open);
+  void change_state(const EngineState& next, bool open);
   uint64_t next_delay_ns();
 
   const KeeperOptions options_;

@@ -58,8 +58,8 @@ Status check_mappings(uint64_t begin, uint64_t end) {
 }
 
 uint64_t page_size() {
-  static const auto size = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-  return size;
+  static const auto kSize = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  return kSize;
 }
 
 // The word `before` words before a buffer: the allocator's, which the sanitizer would guard.

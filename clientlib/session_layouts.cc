@@ -87,8 +87,8 @@ Status Session::free_layout(LayoutHandle layout) {
     info = *mine;
   }
   if (info.broken == Code::kOk) {
-    const Status status = found ? call_release_found(*keeper_, info.engine_handle)
-                                : call_free_layout(*keeper_, info.engine_handle);
+    Status status = found ? call_release_found(*keeper_, info.engine_handle)
+                          : call_free_layout(*keeper_, info.engine_handle);
     // A found layout may have become stale on the way.
     if (!freed(status) && !(found && status.code() == Code::kStale)) return status;
   }

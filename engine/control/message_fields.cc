@@ -9,8 +9,8 @@ namespace {
 using nlohmann::json;
 
 const json& empty_object() {
-  static const json* const the_one = new json(json::object());
-  return *the_one;
+  static const json* const kEmpty = new json(json::object());
+  return *kEmpty;
 }
 
 // What a value is, short enough for a message.

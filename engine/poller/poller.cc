@@ -60,6 +60,7 @@ Result<std::unique_ptr<Poller>> Poller::create(const PollerOptions& options) {
 
 void Poller::connect(const std::vector<Poller*>& all) {
   std::vector<PollerImpl*> impls;
+  impls.reserve(all.size());
   for (Poller* poller : all) impls.push_back(poller->impl_.get());
   for (PollerImpl* impl : impls) {
     impl->siblings = impls;

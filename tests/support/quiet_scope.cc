@@ -38,11 +38,13 @@ void on_sigsys(int /*signal*/, siginfo_t* info, void* context) {
 }  // namespace
 
 extern "C" {
+// NOLINTBEGIN(readability-identifier-naming): the C library's own names
 void* __libc_malloc(size_t size);
 void* __libc_calloc(size_t count, size_t size);
 void* __libc_realloc(void* memory, size_t size);
 void* __libc_memalign(size_t alignment, size_t size);
 void __libc_free(void* memory);
+// NOLINTEND(readability-identifier-naming)
 
 void* malloc(size_t size) {
   count_heap_call();

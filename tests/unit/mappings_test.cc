@@ -223,7 +223,7 @@ TEST_F(MappingsTest, AFailureReachesAllWhoWaitAndLeavesNothing) {
   ASSERT_EQ(fcntl(fd.get(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE), 0);
   int failures = 0;
   for (int i = 0; i < 2; ++i) {
-    mappings_->acquire(1, *file, copy_of(fd.get()), 0, kPage, [&](Result<Shared> mapping) {
+    mappings_->acquire(1, *file, copy_of(fd.get()), 0, kPage, [&](const Result<Shared>& mapping) {
       EXPECT_EQ(mapping.code(), Code::kNoResources);
       ++failures;
     });

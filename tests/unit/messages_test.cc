@@ -158,7 +158,7 @@ TEST(Messages, HugeAndDeepTextsAreCutOff) {
   refusal("");
   refusal("nonsense");
   refusal("[]");
-  refusal("\xff\xfe\x00");
+  refusal(std::string("\xff\xfe\0", 3));
   refusal(R"({"type":"\u0000\n","version":1,"id":1})", Code::kUnsupported);
 }
 

@@ -30,14 +30,14 @@ std::string read_file(const std::string& path) {
 }
 
 const TinyLm& model() {
-  static const Result<TinyLm> loaded = TinyLm::load(kModelPath);
-  if (!loaded.ok()) throw std::runtime_error(loaded.status().message());
-  return loaded.value();
+  static const Result<TinyLm> kLoaded = TinyLm::load(kModelPath);
+  if (!kLoaded.ok()) throw std::runtime_error(kLoaded.status().message());
+  return kLoaded.value();
 }
 
 const json& reference_cases() {
-  static const json reference = json::parse(read_file(kReferencePath));
-  return reference["cases"];
+  static const json kReference = json::parse(read_file(kReferencePath));
+  return kReference["cases"];
 }
 
 enum class Kind { kFullyContiguous, kBlockFirst, kBlockSecond };

@@ -209,17 +209,16 @@ void TinyLm::attention(int layer, int position, const KvView& kv, std::span<floa
   std::array<float, kContext> scores;
   for (int head = 0; head < kHeads; ++head) {
     const int kv_offset = head / (kHeads / kKvHeads) * kHeadDim;
+    const std::size_t at = static_cast<std::size_t>(head) * kHeadDim;
     const std::span<float> seen(scores.data(), static_cast<std::size_t>(position) + 1);
     for (int past = 0; past <= position; ++past) {
       scores[static_cast<std::size_t>(past)] =
-          dot_of_heads(&q[static_cast<std::size_t>(head * kHeadDim)],
-                       kv.at(past, layer, 0) + kv_offset) /
-          4.0f;  // sqrt(kHeadDim)
+          dot_of_heads(&q[at], kv.at(past, layer, 0) + kv_offset) / 4.0f;  // sqrt(kHeadDim)
     }
     const float largest = *std::max_element(seen.begin(), seen.end());
     float sum = 0.0f;
     for (float& score : seen) sum += score = std::exp(score - largest);
-    float* const out = &heads[static_cast<std::size_t>(head * kHeadDim)];
+    float* const out = &heads[at];
     for (int past = 0; past <= position; ++past) {
       const float* const v = kv.at(past, layer, 1) + kv_offset;
       const float share = scores[static_cast<std::size_t>(past)] / sum;
