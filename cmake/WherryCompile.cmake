@@ -19,9 +19,9 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
 endif()
 
 if(WHERRY_SANITIZE)
-  # -O1 and line tables only: half the build time of full debug information.
+  # Line tables only and -Og: half the build time of full debug information and -O1.
   add_compile_options(-fsanitize=${WHERRY_SANITIZE} -fno-sanitize-recover=all
-                      -fno-omit-frame-pointer -O1 -g1)
+                      -fno-omit-frame-pointer -Og -g1)
   add_link_options(-fsanitize=${WHERRY_SANITIZE})
   if(WHERRY_SANITIZE MATCHES "thread" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     # The doorbell's seq_cst fences: gcc says at each that the thread sanitizer does not model it.

@@ -21,7 +21,8 @@ constexpr uint64_t kPage = 4096;
 
 // Waits until the name can be had again, which is when the last thing of its former owner is
 // released.
-void wait_until_free(EngineHost& engine, const std::string& instance) {
+template <typename Engine>
+void wait_until_free(Engine& engine, const std::string& instance) {
   RawClient next(engine.socket_path());
   std::string code;
   do {
@@ -31,8 +32,8 @@ void wait_until_free(EngineHost& engine, const std::string& instance) {
   EXPECT_EQ(code_of(next.call("detach")), "OK");
 }
 
-std::string error_text(EngineHost& engine, shm::ErrorId id) {
-  Result<shm::StatsReader> stats = shm::StatsReader::open(engine->run_dir() + "/stats");
+std::string error_text(const std::string& run_dir, shm::ErrorId id) {
+  Result<shm::StatsReader> stats = shm::StatsReader::open(run_dir + "/stats");
   EXPECT_TRUE(stats.ok());
   for (const shm::ErrorRecord& error : stats->errors()) {
     if (error.error == static_cast<uint32_t>(id)) return error.subject + ": " + error.text;
@@ -63,7 +64,7 @@ uint64_t find(RawClient& client) {
 }
 
 TEST(ClientDeath, AKilledClientIsSeenAndItsFindersAreTold) {
-  EngineHost engine;
+  ForkedEngine engine;  // no threads here: this process forks
   RawClient witness(engine.socket_path());
   witness.attach("witness");
   const pid_t child = client_process(engine.socket_path(), [](RawClient&) { pause(); });
@@ -72,11 +73,12 @@ TEST(ClientDeath, AKilledClientIsSeenAndItsFindersAreTold) {
   EXPECT_EQ(witness.event("stale")["handles"], json::array({found}));
   wait_until_free(engine, "mortal");
   waitpid(child, nullptr, 0);
-  EXPECT_NE(error_text(engine, shm::ErrorId::kClientLost).find("mortal/0"), std::string::npos);
+  EXPECT_NE(error_text(engine.run_dir(), shm::ErrorId::kClientLost).find("mortal/0"),
+            std::string::npos);
 }
 
 TEST(ClientDeath, AChildThatHoldsTheSocketDoesNotKeepADeadClientAlive) {
-  EngineHost engine;
+  ForkedEngine engine;  // no threads here: this process forks
   RawClient witness(engine.socket_path());
   witness.attach("witness");
   int ends[2];
@@ -99,7 +101,7 @@ TEST(ClientDeath, AChildThatHoldsTheSocketDoesNotKeepADeadClientAlive) {
   ASSERT_EQ(read(ready[0], &byte, 1), 1);  // the grandchild is there
   ASSERT_EQ(kill(child, SIGKILL), 0);
   EXPECT_EQ(witness.event("stale")["handles"], json::array({found}));
-  EXPECT_NE(error_text(engine, shm::ErrorId::kClientLost).find("its process ended"),
+  EXPECT_NE(error_text(engine.run_dir(), shm::ErrorId::kClientLost).find("its process ended"),
             std::string::npos);
   wait_until_free(engine, "mortal");
   waitpid(child, nullptr, 0);
@@ -107,7 +109,7 @@ TEST(ClientDeath, AChildThatHoldsTheSocketDoesNotKeepADeadClientAlive) {
 }
 
 TEST(ClientDeath, AStoppedClientIsNotTakenForDead) {
-  EngineHost engine;
+  ForkedEngine engine;  // no threads here: this process forks
   RawClient witness(engine.socket_path());
   witness.attach("witness");
   const pid_t child = client_process(engine.socket_path(), [](RawClient&) { pause(); });
@@ -137,7 +139,7 @@ TEST(ClientDeath, ABrokenContractEndsThatSessionOnlyAndNamesTheBreach) {
   EXPECT_NE(closing["reason"].get<std::string>().find("unknown op"), std::string::npos) << closing;
   EXPECT_TRUE(bad.hung_up());
   EXPECT_EQ(rings->state(), shm::ChannelState::kClosed);
-  EXPECT_NE(error_text(engine, shm::ErrorId::kClientViolation).find("unknown op"),
+  EXPECT_NE(error_text(engine->run_dir(), shm::ErrorId::kClientViolation).find("unknown op"),
             std::string::npos);
   EXPECT_EQ(code_of(good.call("transports")), "OK");
   wait_until_free(engine, "bad");

@@ -61,6 +61,14 @@ class RegistrarTest : public ::testing::Test {
     return mapping;
   }
 
+  // Until the promise is kept, so that what is queued meanwhile begins together.
+  std::shared_ptr<std::promise<void>> hold_the_only_thread() {
+    auto gate = std::make_shared<std::promise<void>>();
+    registrar_->run(
+        1, [opened = gate->get_future().share()] { opened.wait(); }, [] {});
+    return gate;
+  }
+
   RegistrarResult next() {
     RegistrarResult result;
     while (!registrar_->take(&result)) {
@@ -80,8 +88,11 @@ class RegistrarTest : public ::testing::Test {
 
 TEST_F(RegistrarTest, AShortRegistrationOvertakesALongOneThatBeganBefore) {
   start(1, kPage);
+  const auto open = hold_the_only_thread();
   const auto large = map(4096 * kPage);
   const auto small = map(kPage);
+  open->set_value();
+  EXPECT_EQ(next().kind, RegistrarResult::Kind::kRan);
   EXPECT_EQ(next().mapping, small);
   EXPECT_EQ(next().mapping, large);
   EXPECT_EQ(first_.registered, 2);
@@ -90,13 +101,10 @@ TEST_F(RegistrarTest, AShortRegistrationOvertakesALongOneThatBeganBefore) {
 
 TEST_F(RegistrarTest, ManyRegistrationsOfOneOwnerDoNotHoldUpTheOneOfAnother) {
   start(1, kPage);
-  // The only thread is held until all is queued.
-  std::promise<void> gate;
-  registrar_->run(
-      1, [opened = gate.get_future().share()] { opened.wait(); }, [] {});
+  const auto open = hold_the_only_thread();
   for (int i = 0; i < 50; ++i) map(4 * kPage, 1);
   const auto other = map(4 * kPage, 2);
-  gate.set_value();
+  open->set_value();
   EXPECT_EQ(next().kind, RegistrarResult::Kind::kRan);
   int before = 0;
   while (next().mapping != other) ++before;
@@ -183,9 +191,9 @@ TEST_F(RegistrarTest, AllPagesArePresentAfterwardsAndLeftOutOfCoreDumps) {
 
 TEST_F(RegistrarTest, AnEndInTheMiddleOfThingsLeavesNothing) {
   start(2, kPage);
-  const auto under_way = map(4096 * kPage);
   const auto done = map(kPage);
   next();
+  const auto under_way = map(4096 * kPage);
   registrar_->release(1, done);
   const auto not_taken = map(kPage);
   registrar_.reset();
