@@ -210,6 +210,12 @@ void ChannelCore::settle(Request* request) {
   Completion& completion = request->completion;
   completion.status = request->outcome.code();
   if (completion.end_ns == 0) completion.end_ns = monotonic_ns();
+  // The submitter looks at its clock just after publishing, the poller once a turn: some
+  // nanoseconds too late and too early.
+  if (completion.start_ns != 0) {
+    completion.start_ns = std::max(completion.start_ns, completion.submit_ns);
+  }
+  completion.end_ns = std::max({completion.end_ns, completion.start_ns, completion.submit_ns});
   std::sort(completion.failed.begin(), completion.failed.end(),
             [](const FailedBlock& a, const FailedBlock& b) { return a.index < b.index; });
   request->done.store(1, std::memory_order_release);

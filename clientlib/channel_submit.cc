@@ -105,7 +105,6 @@ TransferCompleteNotification ChannelCore::new_request(const shm::SubmitHead& hea
   failed.clear();
   request->completion = Completion{};
   request->completion.failed = std::move(failed);
-  request->completion.submit_ns = monotonic_ns();
   request->outcome = Outcome{};
   request->records_out = 0;
   request->split = false;
@@ -125,6 +124,8 @@ void ChannelCore::accept(Request* request, const Piece& first) {
   // relaxed: nobody else knows it. This reference is the channel's until the request is done.
   request->references.fetch_add(1, std::memory_order_relaxed);
   publish(request, first);
+  // The engine reads it already: nobody waits for this look at the clock.
+  request->completion.submit_ns = monotonic_ns();
   if (request->split) {
     Request** last = &waiting_;
     while (*last != nullptr) last = &(*last)->next_waiting;
@@ -231,8 +232,7 @@ Result<TransferCompleteNotification> ChannelCore::try_transfer(
     request->notification = options.notification;
     if (request->head.deadline_ns == 0) {
       // The engine's default would begin anew with each record.
-      request->head.deadline_ns =
-          request->completion.submit_ns + link_->parts().default_deadline_ns;
+      request->head.deadline_ns = monotonic_ns() + link_->parts().default_deadline_ns;
     }
   }
   accept(request, first);

@@ -56,7 +56,8 @@ void ChannelCore::pause(uint64_t now, uint64_t deadline_ns, Look look) {
     sleep_for(std::min(kWatchNs, deadline_ns - now));
     return;
   }
-  const uint64_t spin_end = now + std::min(options_.spin_ns, deadline_ns - now);
+  const uint64_t spin_ns = link_->shares_cpu() ? 0 : options_.spin_ns;
+  const uint64_t spin_end = now + std::min(spin_ns, deadline_ns - now);
   while (monotonic_ns() < spin_end) {
     for (int i = 0; i < 16; ++i) {
       if (work_waits(look)) return;

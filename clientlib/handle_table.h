@@ -7,6 +7,7 @@
 
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -46,17 +47,21 @@ class HandleTable {
     const Chunk* chunk = chunks_[slot / kChunkEntries].load(std::memory_order_acquire);
     if (chunk == nullptr) return false;
     const Entry& entry = (*chunk)[slot % kChunkEntries];
-    std::array<uint64_t, kWords> copy;
+    // Word by word into its place: a wide copy of what narrow stores just wrote would wait for
+    // them.
+    auto* const bytes = reinterpret_cast<std::byte*>(info);
     uint64_t before = 0;
     uint64_t generation = 0;
     do {
       before = entry.version.load(std::memory_order_acquire);
       generation = entry.generation.load(std::memory_order_acquire);
-      for (size_t i = 0; i < kWords; ++i) copy[i] = entry.words[i].load(std::memory_order_acquire);
+      for (size_t i = 0; i < kWords; ++i) {
+        const uint64_t word = entry.words[i].load(std::memory_order_acquire);
+        std::memcpy(bytes + i * sizeof(word), &word, sizeof(word));
+      }
       // relaxed: the acquire loads before it keep it behind them.
     } while ((before & 1) != 0 || entry.version.load(std::memory_order_relaxed) != before);
     if (generation != handle >> 32) return false;
-    std::memcpy(static_cast<void*>(info), copy.data(), sizeof(copy));
     return info->kind != HandleKind::kNone;
   }
 

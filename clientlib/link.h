@@ -6,6 +6,8 @@
 // nothing allocates but the constructor.
 #pragma once
 
+#include <sched.h>
+
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -105,6 +107,10 @@ class Link {
 
   shm::ChannelState state() const {
     return static_cast<shm::ChannelState>(engine_->state.load(std::memory_order_acquire));
+  }
+  // Whether the poller would need this thread's processor to go on.
+  bool shares_cpu() const {
+    return engine_->cpu.load(std::memory_order_relaxed) == static_cast<uint32_t>(sched_getcpu());
   }
   bool lost() const { return parts_.life->lost(); }
   bool engine_dead() const { return parts_.life->dead(); }

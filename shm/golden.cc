@@ -62,6 +62,7 @@ void add_segments(std::string& text) {
   WHERRY_FIELD(EngineWords, doorbell_wanted);
   WHERRY_FIELD(EngineWords, wake);
   WHERRY_FIELD(EngineWords, state);
+  WHERRY_FIELD(EngineWords, cpu);
   WHERRY_FIELD(EngineWords, cancel_head);
   WHERRY_FIELD(EngineWords, completion_tail);
 

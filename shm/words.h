@@ -48,6 +48,9 @@ struct EngineWords {
   // Counts up when the client is to be woken; the client futex-waits on it.
   alignas(kWordSpacing) std::atomic<uint32_t> wake;
   alignas(kWordSpacing) std::atomic<uint32_t> state;  // ChannelState
+  // The processor the poller ran on when it last began to look at this channel, or woke up. A
+  // client that shares it sleeps instead of spinning: the poller cannot run while it spins.
+  std::atomic<uint32_t> cpu;
   // Cancel ring position up to which the engine has read.
   alignas(kWordSpacing) std::atomic<uint64_t> cancel_head;
   // Completion ring tail, for stats only.

@@ -27,6 +27,8 @@ inline constexpr uint32_t kMaxChannels = 4096;    // of one poller
 inline constexpr uint32_t kRequestBits = 17;      // request slot in a run's `request`
 inline constexpr uint32_t kRecordsPerVisit = 16;  // records of one channel a turn
 inline constexpr uint32_t kQuietTurns = 2000;     // without a record: the channel is idle
+inline constexpr uint32_t kLooksPerTurn = 8;      // for news, while nothing is to do
+inline constexpr uint64_t kWorthAClock = 4096;    // bytes moved: the time is read again
 inline constexpr uint32_t kRunsPerPost = 32;
 inline constexpr uint32_t kResultsPerPoll = 32;
 inline constexpr uint32_t kInboxSlots = 32;  // notifications on their way to one sibling
@@ -93,7 +95,10 @@ class PollerImpl {
   bool work_waiting() const;
   void sleep();
   void set_doorbells(uint32_t wanted);
-  void end_turn(uint64_t begin, uint32_t work);
+  static void say_cpu(Channel* channel);
+  void end_turn(uint32_t work);
+  void count_turn(uint64_t end_ns);
+  void look_around();
 
   // --- admission.cc
   uint32_t admit_records(Channel* channel);
@@ -133,6 +138,10 @@ class PollerImpl {
   friend class Poller;
 
   uint64_t now_ = 0;
+  uint64_t turn_begin_ns_ = 0;  // of the turn that is not counted yet; 0: none
+  bool turn_worked_ = false;
+  std::array<Run, kRunsPerPost> runs_;  // scratch of schedule() and poll_lanes()
+  std::array<RunResult, kResultsPerPoll> results_;
   IdlePolicy idle_;
   PlanCache plans_;
   ValidationScratch scratch_;

@@ -1,5 +1,6 @@
 // Runs out, results back, and completions: the middle and the end of a request.
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "engine/poller/poller_impl.h"
@@ -70,7 +71,8 @@ void PollerImpl::mark(Request* request) {
 }
 
 uint32_t PollerImpl::schedule() {
-  Run runs[kRunsPerPost];
+  if (scheduler_.empty()) return 0;
+  Run* const runs = runs_.data();
   uint32_t count = 0;
   uint32_t total = 0;
   LaneSlot* lane = nullptr;
@@ -103,8 +105,8 @@ uint32_t PollerImpl::schedule() {
     int64_t left = turn.bytes;
     bool exhausted = false;
     while (!exhausted && left > 0 && room != 0 && window != 0) {
-      Run& run = runs[count++];
-      run = next_run(*request, request->channel->chunks, max_run);
+      // Made in place: a copy would wait for the narrow stores that filled it in.
+      Run& run = *new (&runs[count++]) Run(next_run(*request, request->channel->chunks, max_run));
       run.request = id_of(*request);
       run.streaming = streaming;
       ++request->runs_out;
@@ -131,11 +133,14 @@ void PollerImpl::post(LaneSlot& lane, Run* runs, uint32_t count) {
 
 uint32_t PollerImpl::poll_lanes() {
   uint32_t results_total = 0;
-  RunResult results[kResultsPerPoll];
+  RunResult* const results = results_.data();
   for (LaneSlot& slot : lanes_) {
     if (slot.lane == nullptr || !slot.lane->busy()) continue;
     const uint32_t count = slot.lane->poll(results, kResultsPerPoll);
-    if (count != 0) now_ = clock();  // completions carry the time they were seen
+    uint64_t moved = 0;
+    for (uint32_t i = 0; i < count; ++i) moved += results[i].bytes;
+    // Completions carry the time they were seen; a few bytes take no time worth a look.
+    if (moved >= kWorthAClock) now_ = clock();
     for (uint32_t i = 0; i < count; ++i) {
       slot.posted_bytes -= results[i].bytes;
       take_result(results[i]);

@@ -1,4 +1,5 @@
 // The turn: commands, channels, runs, completions, wake-ups; and sleeping between turns.
+#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -9,10 +10,20 @@
 #include "shm/doorbell.h"
 
 namespace wherry::engine {
+namespace {
+
+bool has_news(const Channel* channel) {
+  return channel->state == Channel::State::kClosing ||
+         (channel->state == Channel::State::kActive &&
+          (channel->submissions.ready() || channel->cancel_waiting()));
+}
+
+}  // namespace
 
 uint32_t PollerImpl::poll_once() {
-  const uint64_t begin = clock();
-  now_ = begin;
+  now_ = clock();
+  if (turn_begin_ns_ != 0) count_turn(now_);
+  turn_begin_ns_ = now_;
   uint32_t work = take_commands();
   work += scan_channels();
   work += take_inbox();
@@ -20,16 +31,14 @@ uint32_t PollerImpl::poll_once() {
   work += poll_lanes();
   check_ends();
   flush_wakes();
-  end_turn(begin, work);
+  end_turn(work);
   return work;
 }
 
-void PollerImpl::end_turn(uint64_t begin, uint32_t work) {
-  const uint64_t spent = clock() - begin;
+void PollerImpl::end_turn(uint32_t work) {
+  turn_worked_ = work != 0;
   shm::PollerStats& stats = *options.stats;
   stats.turns.add(1);
-  (work != 0 ? stats.busy_ns : stats.idle_ns).add(spent);
-  if (spent > stats.longest_turn_ns.get()) stats.longest_turn_ns.set(spent);
   if (work != 0) {
     stats.in_flight.set(live_);
     stats.plan_hits.set(plans_.hits());
@@ -38,6 +47,27 @@ void PollerImpl::end_turn(uint64_t begin, uint32_t work) {
   if (!pending_reports_.empty()) flush_reports();
   // Release: what this turn read of a client's table was read before.
   epoch.store(epoch.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+}
+
+// A turn lasts until the next one begins, or the poller sleeps: one look at the clock does for
+// both.
+void PollerImpl::count_turn(uint64_t end_ns) {
+  const uint64_t spent = end_ns - turn_begin_ns_;
+  shm::PollerStats& stats = *options.stats;
+  (turn_worked_ ? stats.busy_ns : stats.idle_ns).add(spent);
+  if (spent > stats.longest_turn_ns.get()) stats.longest_turn_ns.set(spent);
+  turn_begin_ns_ = 0;
+}
+
+// Between two turns without work: looks, cheaply, for what makes the next one worth while.
+void PollerImpl::look_around() {
+  for (uint32_t look = 0; look < kLooksPerTurn; ++look) {
+    __builtin_ia32_pause();
+    if (commands_sent.load(std::memory_order_acquire) != commands_taken_) return;
+    if (inbox_sent.load(std::memory_order_acquire) != inbox_taken_) return;
+    if (std::any_of(active_.begin(), active_.end(), has_news)) return;
+    look_at_one_idle_channel();
+  }
 }
 
 uint32_t PollerImpl::take_commands() {
@@ -97,6 +127,7 @@ void PollerImpl::add_channel(Channel* channel) {
     epoll_event event{EPOLLIN | EPOLLET, {.u64 = channel->slot + uint64_t{1}}};
     epoll_ctl(epoll.get(), EPOLL_CTL_ADD, channel->spec->eventfd, &event);
   }
+  say_cpu(channel);
   const auto state = draining_ ? shm::ChannelState::kDraining : shm::ChannelState::kActive;
   channel->words->state.store(static_cast<uint32_t>(state), std::memory_order_release);
   mark_dirty(channel);
@@ -246,6 +277,8 @@ void PollerImpl::run() {
       idle_.worked(now_);
     } else if (idle_.should_sleep(now_)) {
       sleep();
+    } else if (live_ == 0) {
+      look_around();
     } else {
       __builtin_ia32_pause();
     }
@@ -262,21 +295,25 @@ void PollerImpl::wake_if_asleep() {
 bool PollerImpl::work_waiting() const {
   if (commands_sent.load(std::memory_order_acquire) != commands_taken_) return true;
   if (inbox_sent.load(std::memory_order_acquire) != inbox_taken_) return true;
-  const auto news = [](const Channel* channel) {
-    return channel->state == Channel::State::kClosing ||
-           (channel->state == Channel::State::kActive &&
-            (channel->submissions.ready() || channel->cancel_waiting()));
-  };
-  return !pending_reports_.empty() || std::any_of(active_.begin(), active_.end(), news) ||
-         std::any_of(idle_channels_.begin(), idle_channels_.end(), news);
+  return !pending_reports_.empty() || std::any_of(active_.begin(), active_.end(), has_news) ||
+         std::any_of(idle_channels_.begin(), idle_channels_.end(), has_news);
 }
 
 void PollerImpl::set_doorbells(uint32_t wanted) {
   for (const auto* list : {&active_, &idle_channels_}) {
-    // relaxed: the fence behind it (going to sleep) or nothing (waking up) orders it.
-    for (Channel* channel : *list)
+    for (Channel* channel : *list) {
+      // relaxed: the fence behind it (going to sleep) or nothing (waking up) orders it.
       channel->words->doorbell_wanted.store(wanted, std::memory_order_relaxed);
+      if (wanted == 0) say_cpu(channel);
+    }
   }
+}
+
+void PollerImpl::say_cpu(Channel* channel) {
+  const auto cpu = static_cast<uint32_t>(sched_getcpu());
+  std::atomic<uint32_t>& said = channel->words->cpu;
+  // relaxed: a hint.
+  if (said.load(std::memory_order_relaxed) != cpu) said.store(cpu, std::memory_order_relaxed);
 }
 
 // Sleeps on every source of work: doorbells, commands, siblings, lanes. Announces it first, then
@@ -291,6 +328,7 @@ void PollerImpl::sleep() {
   shm::doorbell_fence();
   if (!work_waiting()) {
     const uint64_t begin = clock();
+    if (turn_begin_ns_ != 0) count_turn(begin);
     options.stats->state.store(static_cast<uint32_t>(shm::PollerState::kAsleep),
                                std::memory_order_release);
     options.stats->sleeps.add(1);

@@ -19,13 +19,13 @@
 namespace wherry::bench {
 namespace {
 
-constexpr char kName[] = "bench";
 constexpr uint64_t kStopNs = 20'000'000'000;
 
 engine::Config make_config(const EngineChildOptions& options, const std::string& run_dir) {
   engine::Config config;
-  config.name = kName;
+  config.name = options.name;
   config.run_dir = run_dir;
+  config.limits.clients = 256;
   config.transports.null.enabled = true;
   engine::PollerConfig& poller = config.pollers.front();
   poller.idle = options.idle;
@@ -101,7 +101,7 @@ bool wait_for_child(pid_t pid, int options, uint64_t deadline_ns, int* status) {
 }  // namespace
 
 Result<EngineChild> EngineChild::start(const EngineChildOptions& options) {
-  const std::string run_dir = options.root + "/" + kName;
+  const std::string run_dir = options.root + "/" + options.name;
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) {
     return errno_status(Code::kNoResources, "making a pipe to the engine's process", errno);

@@ -16,8 +16,9 @@
 namespace wherry::bench {
 
 struct EngineChildOptions {
-  std::string root;  // an empty directory
-  int core = -1;     // of the poller; -1 = not pinned
+  std::string root;  // a directory of this run's own
+  std::string name = "bench";
+  int core = -1;  // of the poller; -1 = not pinned
   engine::IdleStrategy idle = engine::IdleStrategy::kAdaptive;
 };
 

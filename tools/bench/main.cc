@@ -1,14 +1,20 @@
 // wherry-bench: measures Wherry on this machine, each figure beside its floor.
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "engine/control/affinity.h"
+#include "tools/bench/attach.h"
 #include "tools/bench/copy.h"
+#include "tools/bench/fair.h"
 #include "tools/bench/interrupt.h"
+#include "tools/bench/local.h"
 #include "tools/bench/own_directory.h"
+#include "tools/bench/rate.h"
 #include "tools/bench/ring.h"
 
 namespace wherry::bench {
@@ -22,12 +28,20 @@ constexpr int kExitInterrupted = 3;
 constexpr const char* kFooter =
     "Benchmarks (none named: all):\n"
     "  ring  submit to completion of a request that moves nothing, p50 and p99, beside a bare\n"
-    "        ping-pong of two cache lines each way between the same two cores.\n"
+    "        ping-pong of two cache lines each way between the same two cores; again with 64 idle\n"
+    "        clients attached, and with engine and client on one core.\n"
     "        Case: rtt/<cores>/<percentile>\n"
+    "  rate  requests and block pairs a second that one poller takes when nothing moves, beside a\n"
+    "        bare ring that carries the same records. Case: <what>/<pairs in a request>\n"
     "  copy  GB/s of transfers in requests of 32 scattered blocks, beside the best of memcpy, rep\n"
     "        movsb and streaming stores over the same memory on the poller's core. cold walks the\n"
     "        pools, warm names the same blocks always.\n"
     "        Case: <mode>/<source>-<destination layout>/<bytes in one piece>/<requests in flight>\n"
+    "  local submit to completion of small warm transfers, beside copying the same blocks on the\n"
+    "        poller's core. Case: warm/<block bytes>/<blocks in a request>/<percentile>\n"
+    "  fair  bytes of many clients beside those of one, and how evenly they are shared (Jain's\n"
+    "        index, 1 = evenly); small requests beside another client's flood, beside the same\n"
+    "        alone. Case: total/<clients>, jain/<clients>, beside_flood/<bytes>/<percentile>\n"
     "\n"
     "It starts an engine of its own, in a run directory of its own, and ends both. With two cores\n"
     "or more the engine's poller and the client have one each and spin; with one they share it.\n"
@@ -53,28 +67,31 @@ Result<Cores> choose_cores(const std::vector<int>& wanted) {
   return Cores{usable->allowed[0], usable->allowed[1]};
 }
 
-Result<Client> attach(const EngineChild& engine) {
-  AttachOptions options;
-  options.instance = "wherry-bench";
-  options.run_dir = engine.run_dir();
-  options.wait_ms = 10'000;
-  options.reattach = false;
-  return Client::attach(options);
-}
+struct Benchmark {
+  const char* name;
+  Status (*run)(Setting& setting);
+};
+constexpr Benchmark kBenchmarks[] = {
+    {"ring", run_ring},   {"rate", run_rate}, {"copy", run_copy},
+    {"local", run_local}, {"fair", run_fair},
+};
 
 Status run_with_client(const Options& options, const Cores& cores, EngineChild& engine,
-                       const std::vector<std::string>& names) {
-  Result<Client> client = attach(engine);
+                       EngineChild* shared_core, const std::vector<std::string>& names) {
+  Result<Client> client = attach(engine, "wherry-bench");
   if (!client.ok()) return client.status();
   GateOptions gate_options;
   gate_options.rounds = options.rounds;
   gate_options.tries = options.rounds + (options.rounds + 1) / 2;
   if (options.quick) gate_options.patience_ns = 0;
-  Gate gate(gate_options, {engine.pid()});
+  std::vector<pid_t> own = {engine.pid()};
+  if (shared_core != nullptr) own.push_back(shared_core->pid());
+  Gate gate(gate_options, own);
   Report report(options.json);
-  Setting setting{options, cores, engine, *client, gate, report};
-  for (const std::string& name : names) {
-    if (Status s = name == "ring" ? run_ring(setting) : run_copy(setting); !s.ok()) return s;
+  Setting setting{options, cores, engine, shared_core, *client, gate, report};
+  for (const Benchmark& benchmark : kBenchmarks) {
+    if (std::find(names.begin(), names.end(), benchmark.name) == names.end()) continue;
+    if (Status s = benchmark.run(setting); !s.ok()) return s;
   }
   report.finish();
   return {};
@@ -92,9 +109,19 @@ Status run_benchmarks(const Options& options, const std::vector<int>& wanted_cor
   child.idle = cores->two() ? engine::IdleStrategy::kBusy : engine::IdleStrategy::kAdaptive;
   Result<EngineChild> engine = EngineChild::start(child);
   if (!engine.ok()) return engine.status();
+  std::optional<EngineChild> shared_core;
+  if (cores->two()) {
+    child.name = "shared";
+    child.core = cores->client;
+    child.idle = engine::IdleStrategy::kAdaptive;
+    Result<EngineChild> second = EngineChild::start(child);
+    if (!second.ok()) return second.status();
+    shared_core.emplace(std::move(*second));
+  }
   // Before the library starts a thread: none of ours shall run on the poller's core.
   if (Status s = engine::pin_this_thread(cores->client); !s.ok()) return s;
-  Status status = run_with_client(options, *cores, *engine, names);
+  Status status = run_with_client(options, *cores, *engine,
+                                  shared_core.has_value() ? &*shared_core : nullptr, names);
   Status end = engine->stop();
   return status.ok() ? end : status;
 }
@@ -106,8 +133,8 @@ int run(int argc, char** argv) {
   Options options;
   std::vector<std::string> names;
   std::vector<int> cores;
-  app.add_option("benchmarks", names, "what to measure: ring, copy")
-      ->check(CLI::IsMember({"ring", "copy"}));
+  app.add_option("benchmarks", names, "what to measure: ring, rate, copy, local, fair")
+      ->check(CLI::IsMember({"ring", "rate", "copy", "local", "fair"}));
   app.add_flag("-j,--json", options.json, "one JSON object a line instead of a table");
   app.add_flag("-q,--quick", options.quick,
                "a few seconds: shows that everything works; the figures mean little");
@@ -129,7 +156,7 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? kExitDone : kExitUsage;
   }
-  if (names.empty()) names = {"ring", "copy"};
+  if (names.empty()) names = {"ring", "rate", "copy", "local", "fair"};
   if (options.pool_bytes == 0) options.pool_bytes = uint64_t{options.quick ? 64u : 1024u} << 20;
   if (options.rounds == 0) options.rounds = options.quick ? 2 : 5;
 

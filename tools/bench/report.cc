@@ -26,12 +26,12 @@ std::string to_json(const Figure& f) {
 }
 
 std::string table_header() {
-  return format("%-5s %-38s %9s %-4s %9s %-10s %6s %4s %7s", "bench", "case", "value", "unit",
+  return format("%-5s %-38s %9s %-5s %9s %-10s %6s %4s %7s", "bench", "case", "value", "unit",
                 "floor", "by", "reach", "n", "spread");
 }
 
 std::string to_row(const Figure& f) {
-  return format("%-5s %-38s %9.4g %-4s %9.4g %-10s %6.2f %3u%s %5.0f %%", f.bench.c_str(),
+  return format("%-5s %-38s %9.4g %-5s %9.4g %-10s %6.2f %3u%s %5.0f %%", f.bench.c_str(),
                 f.name.c_str(), f.value, f.unit.c_str(), f.floor, f.floor_name.c_str(), f.reach(),
                 f.rounds, f.disturbed != 0 ? "*" : " ", 100 * f.spread);
 }

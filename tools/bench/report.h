@@ -12,7 +12,7 @@ struct Figure {
   std::string bench;       // "ring"
   std::string name;        // the case: "rtt/two_cores/p50"
   double value = 0;        // median over the rounds
-  std::string unit;        // "ns": smaller is better; "GB/s": larger is
+  std::string unit;        // "ns": smaller is better; "GB/s", "1/s", "index": larger is
   double floor = 0;        // the same without the engine, median over the same rounds
   std::string floor_name;  // how the floor did it
   uint32_t rounds = 0;

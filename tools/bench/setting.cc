@@ -3,15 +3,29 @@
 #include <utility>
 
 #include "engine/control/affinity.h"
+#include "tools/bench/summary.h"
 
 namespace wherry::bench {
 namespace {
 
-// Only catches hangs: the engine ends every request before that.
-constexpr uint64_t kLongestNs = 60'000'000'000;
 constexpr uint32_t kPollsPerLook = 4096;
 
 }  // namespace
+
+Figure Setting::figure(const std::string& bench, const std::string& name, const std::string& unit,
+                       const Rounds& rounds, size_t column) const {
+  const Summary value = summarize(rounds.column(column));
+  Figure figure;
+  figure.bench = bench;
+  figure.name = name;
+  figure.value = value.median;
+  figure.unit = unit;
+  figure.floor = summarize(rounds.column(column + 1)).median;
+  figure.rounds = static_cast<uint32_t>(rounds.rounds.size());
+  figure.disturbed = rounds.disturbed;
+  figure.spread = value.spread;
+  return figure;
+}
 
 Result<OnEngineCore> OnEngineCore::enter(Setting& setting) {
   if (Status status = setting.engine.pause(); !status.ok()) return status;

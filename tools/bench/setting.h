@@ -4,6 +4,9 @@
 // usable core neither is pinned and the poller sleeps when it has nothing to do.
 #pragma once
 
+#include <cstdint>
+#include <string>
+
 #include "clientlib/client.h"
 #include "tools/bench/engine_child.h"
 #include "tools/bench/gate.h"
@@ -24,13 +27,22 @@ struct Cores {
   bool two() const { return engine >= 0; }
 };
 
+// Longest that anything is waited for: only catches hangs, since the engine ends every request
+// before that.
+inline constexpr uint64_t kLongestNs = 60'000'000'000;
+
 struct Setting {
   const Options& options;
   const Cores cores;
   EngineChild& engine;
+  EngineChild* shared_core;  // an adaptive engine on the client's core; null without two cores
   Client& client;
   Gate& gate;
   Report& report;
+
+  // What rounds came to: value in `column`, floor in the next one. Without the floor's name.
+  Figure figure(const std::string& bench, const std::string& name, const std::string& unit,
+                const Rounds& rounds, size_t column) const;
 };
 
 // While it lives the engine stands still and this thread runs on the poller's core: for floors.

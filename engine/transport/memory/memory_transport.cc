@@ -1,11 +1,18 @@
 #include "engine/transport/memory/memory_transport.h"
 
+#include <algorithm>
 #include <array>
 
 #include "engine/transport/memory/copy.h"
+#include "engine/transport/memory/recently_written.h"
 
 namespace wherry::engine {
 namespace {
+
+CopyPiece piece_of(const Run& run) {
+  return {run.destination->base + run.destination_offset, run.source->base + run.source_offset,
+          run.length};
+}
 
 class MemoryLane final : public Lane {
  public:
@@ -14,7 +21,8 @@ class MemoryLane final : public Lane {
   uint32_t room() const override { return kEntries - count(); }
   // One piece is being copied while the next one waits.
   uint64_t window_bytes() const override { return 2 * piece_bytes_; }
-  uint64_t max_run_bytes() const override { return piece_bytes_; }
+  // A piece is made of several runs, so that they can be copied side by side.
+  uint64_t max_run_bytes() const override { return std::max<uint64_t>(piece_bytes_ / kStreams, 1); }
 
   void post(const Run* runs, uint32_t count) override {
     for (uint32_t i = 0; i < count; ++i) queue_[tail_++ % kEntries] = {runs[i], false};
@@ -24,11 +32,25 @@ class MemoryLane final : public Lane {
   uint32_t poll(RunResult* results, uint32_t capacity) override {
     uint64_t copied = 0;
     uint32_t filled = 0;
+    bool streamed = false;
     while (filled < capacity && head_ != tail_ && copied < piece_bytes_) {
-      const Entry& entry = queue_[head_++ % kEntries];
-      results[filled++] = entry.dropped ? result_of(entry.run, Code::kCancelled) : copy(entry.run);
-      if (!entry.dropped) copied += entry.run.length;
+      if (const uint32_t begun = stream(std::min(capacity - filled, kStreams), &copied)) {
+        streamed = true;
+        for (uint32_t i = 0; i < begun; ++i) results[filled++] = copied_result(take().run);
+        continue;
+      }
+      const Entry& entry = take();
+      if (entry.dropped) {
+        results[filled++] = result_of(entry.run, Code::kCancelled);
+        continue;
+      }
+      const CopyPiece piece = piece_of(entry.run);
+      copy_cached(piece);
+      if (entry.run.streaming) recent_.note(piece.to, piece.bytes);
+      copied += piece.bytes;
+      results[filled++] = copied_result(entry.run);
     }
+    if (streamed) fence_streaming();
     return filled;
   }
 
@@ -51,6 +73,25 @@ class MemoryLane final : public Lane {
   static constexpr uint32_t kEntries = 64;
 
   uint32_t count() const { return tail_ - head_; }
+  const Entry& take() { return queue_[head_++ % kEntries]; }
+
+  // Copies up to `most` runs from the head of the queue past the caches, side by side; how many.
+  // They stay in the queue.
+  uint32_t stream(uint32_t most, uint64_t* copied) {
+    CopyPiece pieces[kStreams];
+    uint32_t begun = 0;
+    while (begun < most && head_ + begun != tail_ && *copied < piece_bytes_) {
+      const Entry& entry = queue_[(head_ + begun) % kEntries];
+      if (entry.dropped || !entry.run.streaming) break;
+      pieces[begun] = piece_of(entry.run);
+      if (recent_.contains(pieces[begun].to)) break;
+      recent_.note(pieces[begun].to, pieces[begun].bytes);
+      *copied += pieces[begun].bytes;
+      ++begun;
+    }
+    if (begun != 0) copy_streaming(pieces, begun);
+    return begun;
+  }
 
   static RunResult result_of(const Run& run, Code code) {
     RunResult result;
@@ -62,10 +103,7 @@ class MemoryLane final : public Lane {
     return result;
   }
 
-  RunResult copy(const Run& run) {
-    std::byte* to = run.destination->base + run.destination_offset;
-    const std::byte* from = run.source->base + run.source_offset;
-    (run.streaming ? copy_streaming : copy_cached)(to, from, run.length);
+  RunResult copied_result(const Run& run) {
     ++stats_.runs;
     // The SIGBUS handler has put other memory under a mapping that lost pages: what was copied
     // means nothing then. relaxed: the handler ran on this thread or long ago.
@@ -82,6 +120,7 @@ class MemoryLane final : public Lane {
   std::array<Entry, kEntries> queue_;
   uint32_t head_ = 0;
   uint32_t tail_ = 0;
+  RecentlyWritten recent_;
   LaneStats stats_;
 };
 
