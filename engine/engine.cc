@@ -107,7 +107,8 @@ Status Engine::open_stats() {
 }
 
 Status Engine::start_transports() {
-  transports_ = make_transports(config_.transports, options_.allow_null);
+  transports_ = make_transports(config_.transports, static_cast<uint32_t>(config_.pollers.size()),
+                                options_.allow_null);
   for (uint8_t i = 1; i < kTransportIds; ++i) {
     const auto id = static_cast<TransportId>(i);
     TransportReport report;

@@ -198,6 +198,7 @@ void read_transports(ObjectReader& in, const ConfigOptions& options, TransportsC
                      &transports->memory.piece_bytes);
       memory.integer("streaming_from_bytes", uint64_t{0}, uint64_t{1} << 40,
                      &transports->memory.streaming_from_bytes);
+      memory.integer("copy_threads", 0u, 64u, &transports->memory.copy_threads);
     });
     reader.object("null", [&](ObjectReader& null) {
       null.boolean("enabled", &transports->null.enabled);

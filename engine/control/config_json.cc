@@ -58,7 +58,8 @@ std::string effective_config_json(const Config& config) {
        {{"memory",
          {{"enabled", memory.enabled},
           {"piece_bytes", memory.piece_bytes},
-          {"streaming_from_bytes", memory.streaming_from_bytes}}},
+          {"streaming_from_bytes", memory.streaming_from_bytes},
+          {"copy_threads", memory.copy_threads}}},
         {"null", {{"enabled", config.transports.null.enabled}}}}},
       {"log", {{"level", config.log.level}, {"file", config.log.file}}},
   };

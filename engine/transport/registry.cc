@@ -23,10 +23,12 @@ std::string_view transport_name(TransportId id) {
 }
 
 std::vector<std::unique_ptr<Transport>> make_transports(const TransportsConfig& config,
-                                                        bool allow_null) {
+                                                        uint32_t pollers, bool allow_null) {
   std::vector<std::unique_ptr<Transport>> transports;
-  if (config.memory.enabled)
-    transports.push_back(std::make_unique<MemoryTransport>(config.memory.piece_bytes));
+  if (config.memory.enabled) {
+    transports.push_back(std::make_unique<MemoryTransport>(
+        MemoryTransportOptions{config.memory.piece_bytes, config.memory.copy_threads, pollers}));
+  }
   if (config.null.enabled && allow_null) transports.push_back(std::make_unique<NullTransport>());
   return transports;
 }

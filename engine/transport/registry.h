@@ -10,8 +10,9 @@ namespace wherry::engine {
 
 struct TransportsConfig;
 
-// One object per enabled transport, not started. `allow_null`: the engine was told --allow-null.
+// One object per enabled transport, not started. `pollers`: how many will want lanes. `allow_null`:
+// the engine was told --allow-null.
 std::vector<std::unique_ptr<Transport>> make_transports(const TransportsConfig& config,
-                                                        bool allow_null);
+                                                        uint32_t pollers, bool allow_null);
 
 }  // namespace wherry::engine

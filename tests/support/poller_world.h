@@ -115,7 +115,7 @@ class PollerWorld : public ::testing::Test {
   ::testing::AssertionResult gaps_are_guards();
 
   uint64_t now = 1'000'000'000;
-  engine::MemoryTransport memory_transport{16 * 1024};
+  engine::MemoryTransport memory_transport{{16 * 1024, 0, 1}};
   engine::NullTransport null_transport;
   std::vector<std::unique_ptr<engine::Poller>> pollers;
   std::vector<std::unique_ptr<shm::PollerStats>> stats;
