@@ -29,6 +29,15 @@ if(WHERRY_SANITIZE)
   endif()
 endif()
 
+if(WHERRY_LIBFUZZER)
+  if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+    message(FATAL_ERROR "WHERRY_LIBFUZZER: wanted clang, got ${CMAKE_CXX_COMPILER_ID}; configure "
+                        "with -DCMAKE_CXX_COMPILER=clang++")
+  endif()
+  # Everything tells the fuzzer where it has been; only the targets are linked with its main.
+  add_compile_options(-fsanitize=fuzzer-no-link)
+endif()
+
 # Includes are written from the root: "shm/status.h".
 include_directories("${PROJECT_SOURCE_DIR}")
 add_compile_definitions(WHERRY_VERSION="${PROJECT_VERSION}")

@@ -240,7 +240,11 @@ Result<UniqueFd> listen_control(const std::string& path, mode_t mode) {
   if (!address.ok()) return address.status();
   UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) return errno_status(Code::kNoResources, "creating a socket", errno);
-  unlink(path.c_str());
+  if (unlink(path.c_str()) != 0 && errno != ENOENT) {
+    return Status(Code::kNotPermitted, "socket " + path +
+                                           ": wanted a name that is free or can be made so, got " +
+                                           std::strerror(errno) + "; remove it");
+  }
   // fchmod before bind sets the mode of the file that bind makes: no instant with a wider one.
   if (fchmod(fd.get(), mode) != 0 ||
       bind(fd.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof(*address)) != 0 ||

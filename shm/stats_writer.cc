@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <ctime>
 
 #include "shm/file_descriptor.h"
@@ -83,6 +84,12 @@ void remove_old_logs(const std::string& directory) {
   }
 }
 
+Status in_the_way(const std::string& path, int error) {
+  return {Code::kNoResources, "stats file " + path + ": wanted to make it, got " +
+                                  std::strerror(error) +
+                                  "; remove it, or choose another run directory"};
+}
+
 // posix_fallocate: also where a file system cannot reserve, the blocks are there afterwards.
 int allocate(int fd, uint64_t bytes) {
   int error = EINTR;
@@ -156,7 +163,7 @@ Status StatsWriter::make_file(const std::string& path) {
   const std::string unfinished = path + ".new";
   unlink(unfinished.c_str());  // of an engine that died here; the run directory is ours alone
   UniqueFd fd(open(unfinished.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
-  if (!fd.valid()) return errno_status(Code::kNoResources, "creating " + unfinished, errno);
+  if (!fd.valid()) return in_the_way(unfinished, errno);
   const auto give_up = [&](Status status) {
     unlink(unfinished.c_str());
     return status;
@@ -182,7 +189,7 @@ Status StatsWriter::make_file(const std::string& path) {
   mapping_.at<StatsHeader>(0)->version.store(uint32_t{kStatsMajor} << 16 | kStatsMinor,
                                              std::memory_order_release);
   if (rename(unfinished.c_str(), path.c_str()) != 0) {
-    return give_up(errno_status(Code::kNoResources, "putting the stats file at " + path, errno));
+    return give_up(in_the_way(path, errno));
   }
   return {};
 }

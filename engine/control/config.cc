@@ -159,13 +159,14 @@ void read_limits(ObjectReader& in, Config* config) {
   }
   ObjectReader instances(*value, in.pointer("client_limits"), in.problems());
   for (const auto& [instance, ignored] : value->items()) {
-    if (!shm::valid_engine_name(instance)) {
+    ClientLimits limits = config->limits;
+    instances.object(instance, [&](ObjectReader& reader) { read_client_limits(reader, &limits); });
+    if (shm::valid_engine_name(instance)) {
+      config->client_limits[instance] = limits;
+    } else {
       in.problems()->add(instances.pointer(instance), std::string("an instance: ") + kNameWanted,
                          shown(Json(instance)), "rename it");
     }
-    ClientLimits& limits = config->client_limits[instance];
-    limits = config->limits;
-    instances.object(instance, [&](ObjectReader& reader) { read_client_limits(reader, &limits); });
   }
 }
 

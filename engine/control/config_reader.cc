@@ -1,6 +1,7 @@
 #include "engine/control/config_reader.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -10,10 +11,17 @@ namespace {
 
 constexpr size_t kMaxShown = 60;
 
-// A key as a part of a JSON pointer.
+// A key as a part of a JSON pointer, on one line.
 std::string escaped(std::string_view key) {
   std::string text;
   for (const char c : key) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte == 0x7f) {
+      char code[8];
+      std::snprintf(code, sizeof(code), "\\u%04x", byte);
+      text += code;
+      continue;
+    }
     if (c == '~') {
       text += "~0";
     } else if (c == '/') {

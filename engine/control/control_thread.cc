@@ -419,6 +419,7 @@ void ControlThread::drop_gone_sessions() {
 
 void ControlThread::beat() {
   parts_.stats->beat();
+  for (const auto& [id, session] : context_.sessions) session->watch_reaping();
   context_.timers.add(monotonic_ns() + kBeatNs, [this] { beat(); });
   if (parts_.stats_lost == nullptr || stats_loss_logged_) return;
   if (!parts_.stats_lost->load(std::memory_order_acquire)) return;

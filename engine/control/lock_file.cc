@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <sstream>
 
 #include "shm/cgroup.h"
@@ -58,8 +59,11 @@ Result<shm::UniqueFd> take_lock_file(const std::string& path) {
   while (true) {
     shm::UniqueFd fd(
         open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644));
-    if (!fd.valid())
-      return errno_status(Code::kNotPermitted, "opening the lock file " + path, errno);
+    if (!fd.valid()) {
+      return Status(Code::kNotPermitted, "lock file " + path + ": wanted a regular file, got " +
+                                             (errno == ELOOP ? "a link" : std::strerror(errno)) +
+                                             "; remove it, or see to its directory");
+    }
     struct stat info {};
     if (fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode)) {
       return Status(Code::kNotPermitted,

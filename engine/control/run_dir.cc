@@ -46,14 +46,17 @@ std::string parent_of(const std::string& path) {
   return slash == 0 || slash == std::string::npos ? "/" : path.substr(0, slash);
 }
 
+Status not_made(const std::string& path) {
+  return refuse(path, "to make it", std::strerror(errno), "choose another run_dir");
+}
+
 // Makes `path` and what is missing above it.
 Status make_ancestors(const std::string& path, mode_t mode) {
   if (mkdir(path.c_str(), mode) == 0 || errno == EEXIST) return {};
-  if (errno != ENOENT || path == "/")
-    return errno_status(Code::kNotPermitted, "making the directory " + path, errno);
+  if (errno != ENOENT || path == "/") return not_made(path);
   if (Status status = make_ancestors(parent_of(path), mode); !status.ok()) return status;
   if (mkdir(path.c_str(), mode) == 0 || errno == EEXIST) return {};
-  return errno_status(Code::kNotPermitted, "making the directory " + path, errno);
+  return not_made(path);
 }
 
 // The directory in which the run directory lies: nobody else may be able to put another in its
@@ -91,8 +94,7 @@ Result<shm::UniqueFd> open_directory(const std::string& path, const SocketConfig
   if (!parent.ok()) return parent;
   const std::string name = path.substr(path.find_last_of('/') + 1);
   const bool made = mkdirat(parent->get(), name.c_str(), mode) == 0;
-  if (!made && errno != EEXIST)
-    return errno_status(Code::kNotPermitted, "making the run directory " + path, errno);
+  if (!made && errno != EEXIST) return not_made(path);
   shm::UniqueFd fd(
       openat(parent->get(), name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
   if (!fd.valid()) {

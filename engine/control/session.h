@@ -91,6 +91,9 @@ class Session : public std::enable_shared_from_this<Session> {
   const std::shared_ptr<const View>& client_view() const { return client_view_; }
   ClientReport report() const;
 
+  // Once a beat: flags a client that leaves its completions lying.
+  void watch_reaping();
+
  private:
   // A channel as the client sees it. While it is being made all but its state and spec.sizes belong
   // to a registrar.
@@ -105,6 +108,8 @@ class Session : public std::enable_shared_from_this<Session> {
     shm::UniqueFd wake_socket;
     uint32_t poller = 0;
     std::vector<ReplyTo> closers;  // who is to be told that it is closed
+    uint64_t reap_cursor = 0;      // at the last beat
+    uint32_t beats_unreaped = 0;   // that completions have lain there since
   };
 
   using Channels = std::map<uint32_t, std::shared_ptr<ChannelRecord>>;

@@ -19,6 +19,7 @@ namespace wherry::engine {
 namespace {
 
 constexpr uint32_t kChannelsPerPoller = 4096;
+constexpr uint32_t kStalledBeats = 10;  // without a reaped completion: about a second
 
 Result<shm::UniqueFd> duplicate(int fd) {
   shm::UniqueFd copy(fcntl(fd, F_DUPFD_CLOEXEC, 0));
@@ -269,6 +270,30 @@ void Session::close_channels() {
     } else {
       close_channel(*at->second);
     }
+  }
+}
+
+// Judged by beats of ours, not by the time: an engine that was held up itself suspects nobody. Only
+// a flag; a stopped client is given all the time it wants.
+void Session::watch_reaping() {
+  if (state_ != State::kActive) return;
+  bool stalled = false;
+  for (const auto& [index, record] : channels_) {
+    if (record->state != ChannelRecord::State::kPolled) continue;
+    const ChannelSpec& spec = record->spec;
+    const uint64_t cursor = spec.c2e.at<const shm::ClientWords>(spec.c2e_header.words_offset)
+                                ->reap_cursor.load(std::memory_order_acquire);
+    const shm::Slot& next = spec.e2c.at<const shm::Slot>(
+        spec.e2c_header.completion_offset)[cursor & (spec.sizes.completion_slots() - 1)];
+    const bool waits = next.sequence.load(std::memory_order_acquire) == cursor + 1;
+    const bool moved = std::exchange(record->reap_cursor, cursor) != cursor;
+    record->beats_unreaped = waits && !moved ? record->beats_unreaped + 1 : 0;
+    stalled = stalled || record->beats_unreaped >= kStalledBeats;
+  }
+  if (stalled) {
+    row_->flags.fetch_or(shm::kClientStalled, std::memory_order_release);
+  } else {
+    row_->flags.fetch_and(~shm::kClientStalled, std::memory_order_release);
   }
 }
 

@@ -1,6 +1,7 @@
 // Records in: copied out of the ring, checked, and turned into requests.
 #include <cstring>
 
+#include "engine/poller/fault_point.h"
 #include "engine/poller/poller_impl.h"
 #include "engine/poller/runs.h"
 
@@ -135,6 +136,7 @@ void PollerImpl::start(Request* request, const Verdict& verdict) {
   request->state = Request::State::kQueued;
   request->channel->deadlines.push(request);
   scheduler_.push(request->channel->flow, request);
+  WHERRY_FAULT_POINT(kQueued, request);
 }
 
 // One cancel a turn and channel: finding a request by its id walks the pool.

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "engine/poller/fault_point.h"
 #include "engine/poller/poller_impl.h"
 
 namespace wherry::engine {
@@ -95,6 +96,7 @@ Code PollerImpl::deliver(const PostedNotification& posted) {
   head.name_bytes = posted.name_bytes;
   head.message_bytes = posted.message_bytes;
   channel->notifications.publish(&head, slots);
+  WHERRY_FAULT_POINT(kDelivered, nullptr);
   mark_dirty(channel);
   channel->spec->stats->notifications.add(1);
   channel->counters->notifications.add(1);

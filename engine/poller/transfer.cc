@@ -3,6 +3,7 @@
 #include <new>
 #include <utility>
 
+#include "engine/poller/fault_point.h"
 #include "engine/poller/poller_impl.h"
 #include "engine/poller/runs.h"
 
@@ -68,6 +69,7 @@ void PollerImpl::hold_views(const Request& request, int change) {
 void PollerImpl::mark(Request* request) {
   request->channel->inflight.mark(request->slot, request->id);
   request->marked = true;
+  WHERRY_FAULT_POINT(kMarked, request);
 }
 
 uint32_t PollerImpl::schedule() {
@@ -127,6 +129,7 @@ uint32_t PollerImpl::schedule() {
 void PollerImpl::post(LaneSlot& lane, Run* runs, uint32_t count) {
   for (uint32_t i = 0; i < count; ++i) lane.posted_bytes += runs[i].length;
   lane.lane->post(runs, count);
+  WHERRY_FAULT_POINT(kPosted, nullptr);
   options.stats->runs.add(count);
   options.stats->batches.add(1);
 }
@@ -153,6 +156,7 @@ uint32_t PollerImpl::poll_lanes() {
 void PollerImpl::take_result(const RunResult& result) {
   Request* request = request_of(result.request);
   --request->runs_out;
+  WHERRY_FAULT_POINT(kCopied, request);
   if (result.code == Code::kOk) {
     request->bytes += result.bytes;
   } else {
@@ -276,9 +280,12 @@ void PollerImpl::publish(Request* request, shm::CompletionHead& head) {
   // Every run has drained and both ends are on this host: nobody touches either buffer any more.
   head.quiet = shm::kLocalQuiet | shm::kRemoteQuiet;
   const uint32_t slots = shm::completion_slots(head.failed_count);
+  WHERRY_FAULT_POINT(kDrained, request);
   channel->completions.publish(&head, slots);
+  WHERRY_FAULT_POINT(kPublished, request);
   // Only now: a word that is gone without a completion would read NOT_STARTED after our death.
   if (request->marked) channel->inflight.clear(request->slot);
+  WHERRY_FAULT_POINT(kCleared, request);
   channel->settle_credits(request->slot_count, slots);
   mark_dirty(channel);
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/poller/fault_point.h"
 #include "engine/poller/poller_impl.h"
 #include "shm/doorbell.h"
 
@@ -235,6 +236,7 @@ void PollerImpl::flush_wakes() {
     }
   }
   dirty_.clear();
+  WHERRY_FAULT_POINT(kTold, nullptr);
 }
 
 void PollerImpl::report(Report::Kind kind, ChannelSpec* channel, const char* reason) {

@@ -4,14 +4,12 @@
 #include <unistd.h>
 
 #include <csignal>
-#include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <random>
 
 #include "shm/stats_reader.h"
 #include "tests/support/counts.h"
-#include "tests/support/forked_engine.h"
+#include "tests/support/engine_holdings.h"
 #include "tests/support/raw_client.h"
 
 namespace wherry::test {
@@ -172,34 +170,6 @@ TEST(ClientDeath, PagesTakenAwayUnderATransferFailItAndNothingElse) {
   EXPECT_EQ(code_of(client.call("transports")), "OK");
 }
 
-// What an engine in a process of its own holds.
-struct Holdings {
-  size_t descriptors = 0;
-  size_t memfd_mappings = 0;
-  size_t mappings = 0;  // the allocator's too
-  size_t clients = 0;
-  uint64_t registered_bytes = 0;
-};
-
-Holdings holdings_of(ForkedEngine& engine) {
-  Holdings holdings;
-  const std::string process = "/proc/" + std::to_string(engine.pid());
-  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(process + "/fd")) {
-    ++holdings.descriptors;
-  }
-  std::ifstream maps(process + "/maps");
-  for (std::string line; std::getline(maps, line); ++holdings.mappings) {
-    if (line.find("memfd:") != std::string::npos) ++holdings.memfd_mappings;
-  }
-  Result<shm::StatsReader> stats = shm::StatsReader::open(engine.run_dir() + "/stats");
-  EXPECT_TRUE(stats.ok()) << stats.status().to_string();
-  for (const shm::ClientRecord& client : stats->clients()) {
-    ++holdings.clients;
-    holdings.registered_bytes += client.registered_bytes;
-  }
-  return holdings;
-}
-
 int cycles() { return static_cast<int>(counted(2000)); }
 
 class ManyLives : public ::testing::Test {
@@ -241,26 +211,7 @@ class ManyLives : public ::testing::Test {
     }
   }
 
-  void wait_until_gone() {
-    RawClient next(path_);
-    while (code_of(next.attach("guest")) == "ALREADY_EXISTS") {
-    }
-    next.call("detach");
-    EXPECT_TRUE(next.hung_up());
-    // Answered in a later turn than the one in which that client was dropped.
-    EXPECT_EQ(code_of(admin_.call("admin", {{"command", "status"}})), "OK");
-  }
-
-  void expect_as_before(const Holdings& before) {
-    const Holdings now = holdings_of(engine_);
-    EXPECT_EQ(now.descriptors, before.descriptors);
-    EXPECT_EQ(now.memfd_mappings, before.memfd_mappings);
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-    EXPECT_LE(now.mappings, before.mappings + 4) << "more than an arena or two of the allocator";
-#endif
-    EXPECT_EQ(now.clients, 0u);
-    EXPECT_EQ(now.registered_bytes, 0u);
-  }
+  void wait_until_gone() { test::wait_until_gone(engine_, admin_, "guest"); }
 
   ForkedEngine engine_;
   const std::string path_ = engine_.socket_path();
@@ -270,9 +221,8 @@ class ManyLives : public ::testing::Test {
 TEST_F(ManyLives, NothingIsLeftOfClientsThatCameAndWent) {
   for (int i = 0; i < 20; ++i) guest(i % 4), wait_until_gone();
   const Holdings before = holdings_of(engine_);
-  EXPECT_EQ(before.memfd_mappings, 0u);
   for (int i = 0; i < cycles(); ++i) guest(i % 4), wait_until_gone();
-  expect_as_before(before);
+  expect_nothing_left(engine_, before);
 }
 
 TEST_F(ManyLives, NothingIsLeftOfClientsKilledAtAnyMoment) {
@@ -292,9 +242,8 @@ TEST_F(ManyLives, NothingIsLeftOfClientsKilledAtAnyMoment) {
   };
   for (int i = 0; i < 20; ++i) killed_guest(random() % 20'000);
   const Holdings before = holdings_of(engine_);
-  EXPECT_EQ(before.memfd_mappings, 0u);
   for (int i = 0; i < cycles(); ++i) killed_guest(random() % 20'000);
-  expect_as_before(before);
+  expect_nothing_left(engine_, before);
 }
 
 }  // namespace

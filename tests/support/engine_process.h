@@ -21,10 +21,13 @@ namespace wherry::test {
 
 inline constexpr uint64_t kWaitMs = 120'000;  // only catches hangs
 
-// A wherryd in a process of its own.
+// A wherryd, or another program built from its source, in a process of its own.
 class EngineProcess {
  public:
-  explicit EngineProcess(const std::string& run_dir) : run_dir_(run_dir) { start(); }
+  explicit EngineProcess(const std::string& run_dir, const std::string& program = "wherryd")
+      : run_dir_(run_dir), program_(std::string(WHERRY_BIN_DIR) + "/" + program) {
+    start();
+  }
   ~EngineProcess() {
     if (pid_ > 0) end(SIGKILL);
   }
@@ -37,7 +40,7 @@ class EngineProcess {
     if (pid_ != 0) return;
     const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     dup2(null, STDERR_FILENO);
-    execl(WHERRY_BIN_DIR "/wherryd", "wherryd", "--run-dir", run_dir_.c_str(), "--config",
+    execl(program_.c_str(), program_.c_str(), "--run-dir", run_dir_.c_str(), "--config",
           path.c_str(), nullptr);
     _exit(127);
   }
@@ -55,6 +58,7 @@ class EngineProcess {
 
  private:
   std::string run_dir_;
+  std::string program_;
   pid_t pid_ = -1;
 };
 

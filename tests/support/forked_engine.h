@@ -39,6 +39,7 @@ class ForkedEngine {
     run_dir_ = config.run_dir;
     pid_ = forked();
     if (pid_ != 0) return;
+    quiet_engine_log();
     if (prepare) prepare();
     auto engine = engine::Engine::start(config, options);
     _exit(engine.ok() && (*engine)->run().ok() ? 0 : 100);

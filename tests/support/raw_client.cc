@@ -36,10 +36,13 @@ engine::Config test_config(const tests::TemporaryDirectory& directory) {
   return config;
 }
 
+void quiet_engine_log() {
+  if (std::getenv("WHERRY_TEST_LOG") == nullptr) spdlog::set_level(spdlog::level::off);
+}
+
 EngineHost::EngineHost(const std::function<void(engine::Config*)>& change,
                        const engine::EngineOptions& options) {
-  // Many engines, and each would say what it does.
-  if (std::getenv("WHERRY_TEST_LOG") == nullptr) spdlog::set_level(spdlog::level::off);
+  quiet_engine_log();
   engine::Config config = test_config(directory_);
   if (change) change(&config);
   Result<std::unique_ptr<engine::Engine>> engine = engine::Engine::start(config, options);

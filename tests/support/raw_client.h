@@ -29,6 +29,9 @@ using Descriptors = std::vector<shm::UniqueFd>;
 // A config for tests: a run directory of its own, one poller that sleeps when idle.
 engine::Config test_config(const tests::TemporaryDirectory& directory);
 
+// Many engines, and each would say what it does; with WHERRY_TEST_LOG set they do.
+void quiet_engine_log();
+
 // An engine in this process, its control loop on a thread of its own.
 class EngineHost {
  public:
