@@ -126,9 +126,10 @@ TEST(WherryBench, AQuickRunPrintsEachFigureBesideItsFloorAndLeavesNothing) {
   EXPECT_EQ(bench.wait(), 0);
   const bool two_cores = cases.count("ring rtt/two_cores/p50") != 0;
   // Percentiles of each way to place engine and client; two loads; warm and cold, three pairs of
-  // layouts, three sizes, two numbers in flight; two sizes; two crowds and a flood.
+  // layouts, three sizes, two numbers in flight, and a copy thread; two sizes; two crowds and a
+  // flood.
   const size_t ring = two_cores ? 2 * 3 : 2;
-  EXPECT_EQ(cases.size(), ring + 2 + 2 * 3 * 3 * 2 + 2 * 2 + (2 * 2 + 2));
+  EXPECT_EQ(cases.size(), ring + 2 + 2 * 3 * 3 * 2 + (two_cores ? 1 : 0) + 2 * 2 + (2 * 2 + 2));
   EXPECT_EQ(cases.count("copy cold/fc-fc/65536/32"), 1u);
   EXPECT_EQ(cases.count("copy warm/fc-ls_block_second/4096/1"), 1u);
   EXPECT_EQ(cases.count("ring rtt/one_core/p50"), 1u);

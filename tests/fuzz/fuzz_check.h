@@ -25,12 +25,4 @@ inline uint64_t seed() {
   return std::random_device()();
 }
 
-// The count of a long run, or a tenth of it; less under a sanitizer, which makes all of it slow.
-inline uint64_t rounds(uint64_t count) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  count /= 5;
-#endif
-  return test::counted(count);
-}
-
 }  // namespace wherry::fuzz

@@ -28,7 +28,7 @@ constexpr int kActs = 40;
 
 uint64_t round_count() {
   const char* wanted = std::getenv("WHERRY_FUZZ_ROUNDS");
-  return wanted != nullptr ? std::strtoull(wanted, nullptr, 10) : rounds(kRounds);
+  return wanted != nullptr ? std::strtoull(wanted, nullptr, 10) : test::counted(kRounds);
 }
 
 // Only to get at place().

@@ -118,7 +118,7 @@ int replay(const std::string& directory, uint64_t count) {
     return 1;
   }
   const uint64_t first = seed();
-  const uint64_t last = first + rounds(count);
+  const uint64_t last = first + test::counted(count);
   std::cout << corpus.size() << " files; mutations, WHERRY_FUZZ_SEED=" << first << std::endl;
   for (uint64_t each = first; each != last; ++each) {
     std::mt19937_64 random(each);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tools/bench/floor_copy.h"
+#include "tools/bench/helped_copy.h"
 #include "tools/bench/summary.h"
 #include "tools/bench/walk.h"
 
@@ -251,7 +252,7 @@ Status run_copy(Setting& setting) {
       if (Status s = run_size(setting, *channel, *pools, size, warm); !s.ok()) return s;
     }
   }
-  return {};
+  return setting.helped == nullptr ? Status() : run_helped_copy(setting);
 }
 
 }  // namespace wherry::bench

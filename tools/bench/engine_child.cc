@@ -27,6 +27,7 @@ engine::Config make_config(const EngineChildOptions& options, const std::string&
   config.run_dir = run_dir;
   config.limits.clients = 256;
   config.transports.null.enabled = true;
+  config.transports.memory.copy_threads = options.copy_threads;
   engine::PollerConfig& poller = config.pollers.front();
   poller.idle = options.idle;
   if (options.core >= 0) {

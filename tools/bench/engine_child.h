@@ -20,6 +20,7 @@ struct EngineChildOptions {
   std::string name = "bench";
   int core = -1;  // of the poller; -1 = not pinned
   engine::IdleStrategy idle = engine::IdleStrategy::kAdaptive;
+  uint32_t copy_threads = 0;
 };
 
 class EngineChild {

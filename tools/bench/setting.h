@@ -36,6 +36,7 @@ struct Setting {
   const Cores cores;
   EngineChild& engine;
   EngineChild* shared_core;  // an adaptive engine on the client's core; null without two cores
+  EngineChild* helped;       // as `engine`, but adaptive, with a copy thread; null like that one
   Client& client;
   Gate& gate;
   Report& report;
