@@ -10,6 +10,9 @@ install(TARGETS wherry_client_shared EXPORT WherryTargets
         LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
 
 install(FILES configs/wherryd.service DESTINATION lib/systemd/system)
+install(FILES configs/engine.json configs/engine.two_pollers.json configs/engine.schema.json
+              configs/README.md
+        DESTINATION "${CMAKE_INSTALL_DATADIR}/wherry/configs")
 
 # Headers include each other as "shm/..." and "clientlib/...": include/wherry is the include root.
 install(DIRECTORY shm clientlib DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/wherry"

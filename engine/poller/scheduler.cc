@@ -35,7 +35,10 @@ Flow* Scheduler::join(uint64_t session, uint32_t weight) {
 void Scheduler::leave(Flow* flow) {
   if (--flow->channels != 0) return;
   // An emptied queue may still wait for its turn to be passed over; its place may be taken before.
-  for (const uint32_t priority : {kLow, kHigh}) unlink(priority, flow);
+  for (const uint32_t priority : {kLow, kHigh}) {
+    unlink(fresh_[priority], priority, flow);
+    unlink(round_[priority], priority, flow);
+  }
 }
 
 void Scheduler::push(Flow* flow, Request* request) {
@@ -47,7 +50,9 @@ void Scheduler::push(Flow* flow, Request* request) {
     queue.tail->next = request;
   }
   queue.tail = request;
-  if (!queue.active) append(request->priority, flow);
+  if (queue.active) return;
+  queue.fresh = true;
+  append(fresh_[request->priority], request->priority, flow);
 }
 
 void Scheduler::remove(Flow* flow, Request* request) {
@@ -58,29 +63,27 @@ void Scheduler::remove(Flow* flow, Request* request) {
     (previous == nullptr ? queue.head : previous->next) = at->next;
     if (queue.tail == at) queue.tail = previous;
     at->next = nullptr;
-    return;  // an emptied queue leaves the active list when its turn comes
+    return;  // an emptied queue leaves its list when its turn comes
   }
 }
 
-void Scheduler::append(uint32_t priority, Flow* flow) {
+void Scheduler::append(ActiveList& list, uint32_t priority, Flow* flow) {
   Flow::Queue& queue = flow->queues[priority];
-  ActiveList& list = active_[priority];
   queue.active = true;
   queue.next_active = nullptr;
   (list.tail == nullptr ? list.head : list.tail->queues[priority].next_active) = flow;
   list.tail = flow;
 }
 
-void Scheduler::pop_front(uint32_t priority) {
-  ActiveList& list = active_[priority];
+void Scheduler::pop_front(ActiveList& list, uint32_t priority) {
   Flow::Queue& queue = list.head->queues[priority];
   list.head = queue.next_active;
   if (list.head == nullptr) list.tail = nullptr;
   queue.active = false;
+  queue.fresh = false;
 }
 
-void Scheduler::unlink(uint32_t priority, Flow* flow) {
-  ActiveList& list = active_[priority];
+void Scheduler::unlink(ActiveList& list, uint32_t priority, Flow* flow) {
   Flow* previous = nullptr;
   for (Flow* at = list.head; at != nullptr; previous = at, at = at->queues[priority].next_active) {
     if (at != flow) continue;
@@ -92,11 +95,18 @@ void Scheduler::unlink(uint32_t priority, Flow* flow) {
   }
 }
 
+// The flow whose turn it is has had it.
+void Scheduler::to_the_end(uint32_t priority) {
+  ActiveList& list = front_list(priority);
+  Flow* flow = list.head;
+  pop_front(list, priority);
+  append(round_[priority], priority, flow);
+}
+
 uint32_t Scheduler::pick_priority() {
-  const bool both = active_[kHigh].head != nullptr && active_[kLow].head != nullptr;
-  if (!both) {
+  if (!waits(kHigh) || !waits(kLow)) {
     low_owed_ = 0;
-    return active_[kHigh].head == nullptr ? kLow : kHigh;
+    return waits(kHigh) ? kHigh : kLow;
   }
   return low_owed_ >= kHighPerLow * static_cast<int64_t>(quantum_) ? kLow : kHigh;
 }
@@ -104,17 +114,21 @@ uint32_t Scheduler::pick_priority() {
 Scheduler::Turn Scheduler::next() {
   while (!empty()) {
     const uint32_t priority = pick_priority();
-    Flow* flow = active_[priority].head;
+    ActiveList& list = front_list(priority);
+    Flow* flow = list.head;
     Flow::Queue& queue = flow->queues[priority];
     if (queue.head == nullptr) {
-      leave_round(queue);
-      pop_front(priority);
+      if (queue.fresh) {
+        to_the_end(priority);
+      } else {
+        leave_round(queue);
+        pop_front(list, priority);
+      }
       continue;
     }
     if (queue.deficit <= 0) queue.deficit += static_cast<int64_t>(quantum_ * flow->weight);
     if (queue.deficit <= 0) {  // still paying for a run longer than a quantum
-      pop_front(priority);
-      append(priority, flow);
+      to_the_end(priority);
       continue;
     }
     return {flow, priority, queue.head, queue.deficit};
@@ -135,12 +149,12 @@ void Scheduler::done(const Turn& turn, bool exhausted) {
     if (queue.head == nullptr) queue.tail = nullptr;
     turn.request->next = nullptr;
   }
-  if (queue.head == nullptr) {
+  if (queue.head == nullptr && !queue.fresh) {
     leave_round(queue);
-    pop_front(turn.priority);
-  } else if (queue.deficit <= 0) {
-    pop_front(turn.priority);
-    append(turn.priority, turn.flow);
+    pop_front(front_list(turn.priority), turn.priority);
+  } else if (queue.head == nullptr || queue.deficit <= 0) {
+    // Who is done at once stays in the round all the same: it is not fresh again before its end.
+    to_the_end(turn.priority);
   }
 }
 

@@ -2,8 +2,9 @@
 //
 // Deficit round robin in bytes between clients (a flow is one session on this poller), two
 // priorities: high goes first, but low gets a tenth of the bytes while both wait. Requests of one
-// flow and priority go in order. Poller thread only; flows live in a fixed table; nothing is
-// allocated after creation.
+// flow and priority go in order. Who has had nothing to move for a whole round goes before the
+// round, with one quantum: a small request now and then does not wait for others' large ones.
+// Poller thread only; flows live in a fixed table; nothing is allocated after creation.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +25,8 @@ struct Flow {
     Request* tail = nullptr;
     int64_t deficit = 0;  // bytes it may still move in this round
     Flow* next_active = nullptr;
-    bool active = false;
+    bool active = false;  // in one of the lists
+    bool fresh = false;   // in the list of those that go first
   };
   Queue queues[kPriorities];
 };
@@ -45,7 +47,7 @@ class Scheduler {
   // Takes out a queued request, wherever it stands; nothing happens when it is not queued.
   void remove(Flow* flow, Request* request);
 
-  bool empty() const { return active_[0].head == nullptr && active_[1].head == nullptr; }
+  bool empty() const { return !waits(0) && !waits(1); }
 
   // The flow and priority that may go now, and how many bytes; null when nothing is queued. The
   // caller moves runs of the flow's first request, says charge() for each and done() at the end of
@@ -66,14 +68,23 @@ class Scheduler {
     Flow* head = nullptr;
     Flow* tail = nullptr;
   };
-  void append(uint32_t priority, Flow* flow);
-  void pop_front(uint32_t priority);
-  void unlink(uint32_t priority, Flow* flow);
+  bool waits(uint32_t priority) const {
+    return fresh_[priority].head != nullptr || round_[priority].head != nullptr;
+  }
+  // The list that goes first.
+  ActiveList& front_list(uint32_t priority) {
+    return fresh_[priority].head != nullptr ? fresh_[priority] : round_[priority];
+  }
+  static void append(ActiveList& list, uint32_t priority, Flow* flow);
+  static void pop_front(ActiveList& list, uint32_t priority);
+  static void unlink(ActiveList& list, uint32_t priority, Flow* flow);
+  void to_the_end(uint32_t priority);
   uint32_t pick_priority();
 
   uint64_t quantum_;
   std::vector<Flow> flows_;
-  ActiveList active_[kPriorities];
+  ActiveList fresh_[kPriorities];
+  ActiveList round_[kPriorities];
   // How far low is behind its tenth, in bytes of high (ahead: negative). 0 unless both wait.
   int64_t low_owed_ = 0;
 };

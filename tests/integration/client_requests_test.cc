@@ -185,7 +185,7 @@ TEST_F(ClientRequests, AWorkerTransfersBetweenTheTiersItIsBoundToFromAnyThread) 
 
 class Held : public HeldWorld {
  protected:
-  static constexpr uint64_t kBytes = uint64_t{1} << 20;  // many turns of the poller
+  static constexpr uint64_t kBytes = uint64_t{4} << 20;  // many turns of the poller
 
   Result<TransferCompleteNotification> copy(Priority priority = Priority::kNormal,
                                             uint64_t bytes = kBytes) {

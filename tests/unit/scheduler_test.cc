@@ -170,6 +170,31 @@ TEST_F(Scheduling, NobodySavesUpBytesWhileItHasNothingToMove) {
   EXPECT_NEAR(share(rare), 0.5, 0.01);
 }
 
+TEST_F(Scheduling, WhoHadNothingToMoveGoesBeforeTheRound) {
+  Flow* const floods[] = {scheduler_.join(1, 1), scheduler_.join(2, 1), scheduler_.join(3, 1)};
+  for (Flow* flood : floods) push(flood, 100 * kMiB, kQuantum);
+  serve_bytes(10 * kQuantum);
+  Flow* const rare = scheduler_.join(4, 1);
+  for (int i = 0; i < 20; ++i) {
+    Job* const job = push(rare, 4096, 4096);
+    ASSERT_TRUE(serve());
+    EXPECT_EQ(job->left, 0u) << "it waited for others' large ones";
+    serve_bytes(4 * kQuantum);  // a whole round
+  }
+}
+
+TEST_F(Scheduling, WhoComesBackAtOnceGetsNoMoreThanItsShare) {
+  Flow* const flood = scheduler_.join(1, 1);
+  Flow* const eager = scheduler_.join(2, 1);
+  push(flood, 100 * kMiB, kQuantum);
+  Job* job = push(eager, kQuantum, kQuantum);
+  while (total_ < 50 * kMiB) {
+    ASSERT_TRUE(serve());
+    if (job->left == 0) job = push(eager, kQuantum, kQuantum);
+  }
+  EXPECT_NEAR(share(eager), 0.5, 0.01);
+}
+
 TEST_F(Scheduling, LowPriorityGetsATenthWhileBothWait) {
   for (const uint64_t low_run : {uint64_t{4096}, 8 * kQuantum}) {
     for (const uint32_t low_weight : {1u, 4u, 16u}) {

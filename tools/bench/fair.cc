@@ -15,7 +15,8 @@ namespace {
 constexpr uint32_t kCrowds[] = {1, 4, 16, 64};
 constexpr uint64_t kBlockBytes = 64 << 10;
 constexpr uint32_t kBlocksPerRequest = 8;
-constexpr uint32_t kInFlight = 4;  // requests of each client
+constexpr uint32_t kInFlight = 4;        // requests of each client
+constexpr uint32_t kFewestBlocks = 256;  // of a pool: 16 MiB, which is cold
 
 // A client with pools of its own that keeps requests in flight.
 class Mover {
@@ -126,7 +127,7 @@ Status run_crowds(Setting& setting) {
   for (const uint32_t count : kCrowds) {
     if (setting.options.quick && count > 4) break;
     crowds.emplace_back();
-    const uint32_t blocks = std::max(all_blocks / count, 2 * kInFlight * kBlocksPerRequest);
+    const uint32_t blocks = std::max(all_blocks / count, kFewestBlocks);
     for (uint32_t i = 0; i < count; ++i) {
       const std::string name = "fair-" + std::to_string(count) + "-" + std::to_string(i);
       Result<Mover> mover =

@@ -9,6 +9,11 @@ namespace {
 
 // Less is copied sooner than another core has heard of it.
 constexpr uint64_t kWorthHandingOut = 16384;
+// A run this long is not begun while results wait to be seen.
+constexpr uint64_t kLongRun = 65536;
+constexpr uint64_t kPartAlign = 4096;  // of the parts of a run that is copied in several
+
+uint64_t round_up(uint64_t value, uint64_t step) { return (value + step - 1) / step * step; }
 
 CopyPiece piece_of(const Run& run) {
   return {run.destination->base + run.destination_offset, run.source->base + run.source_offset,
@@ -32,11 +37,6 @@ MemoryLane::MemoryLane(uint64_t piece_bytes, std::span<const std::unique_ptr<Cop
   for (size_t i = 0; i < copiers.size(); ++i) helpers_[i].thread = copiers[i].get();
 }
 
-// A piece is made of several runs, so that they can be copied side by side.
-uint64_t MemoryLane::max_run_bytes() const {
-  return std::max<uint64_t>(piece_bytes_ / kStreams, 1);
-}
-
 void MemoryLane::post(const Run* runs, uint32_t count) {
   for (uint32_t i = 0; i < count; ++i) queue_[tail_++ % kEntries] = {runs[i], false};
   ++stats_.batches;
@@ -48,24 +48,25 @@ uint32_t MemoryLane::poll(RunResult* results, uint32_t capacity) {
   uint64_t copied = 0;
   bool streamed = false;
   while (filled < capacity && head_ != tail_ && copied < piece_bytes_) {
-    const Batch batch = cold_batch(std::min(capacity - filled, kStreams));
-    if (batch.count != 0) {
-      copy_streaming(batch.pieces.data(), batch.count);
-      streamed = true;
-      copied += batch.bytes;
-      for (uint32_t i = 0; i < batch.count; ++i) results[filled++] = copied_result(take().run);
+    const Entry& entry = queue_[head_ % kEntries];
+    if (entry.dropped) {
+      results[filled++] = result_of(take().run, Code::kCancelled);
       continue;
     }
-    const Entry& entry = take();
-    if (entry.dropped) {
-      results[filled++] = result_of(entry.run, Code::kCancelled);
+    if (filled != 0 && entry.run.length >= kLongRun) break;
+    if (is_cold(entry)) {
+      const Batch batch = cold_batch(std::min(capacity - filled, kStreams));
+      copy_streaming(batch.pieces.pieces.data(), batch.pieces.count);
+      streamed = true;
+      copied += batch.bytes;
+      for (uint32_t i = 0; i < batch.runs; ++i) results[filled++] = copied_result(take().run);
       continue;
     }
     const CopyPiece piece = piece_of(entry.run);
     copy_cached(piece);
     if (entry.run.streaming) recent_.note(piece.to, piece.bytes);
     copied += piece.bytes;
-    results[filled++] = copied_result(entry.run);
+    results[filled++] = copied_result(take().run);
   }
   if (streamed) fence_streaming();
   return filled;
@@ -78,18 +79,29 @@ void MemoryLane::abort(uint32_t request) {
   }
 }
 
-// Up to `most` cold runs from the head of the queue, where they stay. None when a warm or a dropped
-// one comes first.
+bool MemoryLane::is_cold(const Entry& entry) const {
+  return !entry.dropped && entry.run.streaming && !recent_.contains(piece_of(entry.run).to);
+}
+
+// Up to `most` cold runs from the head of the queue, where they stay. At least the first is cold.
 MemoryLane::Batch MemoryLane::cold_batch(uint32_t most) {
   Batch batch;
-  while (batch.count < most && head_ + batch.count != tail_ && batch.bytes < piece_bytes_) {
-    const Entry& entry = queue_[(head_ + batch.count) % kEntries];
-    if (entry.dropped || !entry.run.streaming) break;
-    const CopyPiece piece = piece_of(entry.run);
-    if (recent_.contains(piece.to)) break;
-    recent_.note(piece.to, piece.bytes);
-    batch.pieces[batch.count++] = piece;
-    batch.bytes += piece.bytes;
+  std::array<CopyPiece, kStreams> runs;
+  do {
+    const CopyPiece run = piece_of(queue_[(head_ + batch.runs) % kEntries].run);
+    recent_.note(run.to, run.bytes);
+    runs[batch.runs++] = run;
+    batch.bytes += run.bytes;
+  } while (batch.runs < most && head_ + batch.runs != tail_ && batch.bytes < piece_bytes_ &&
+           is_cold(queue_[(head_ + batch.runs) % kEntries]));
+  // One or two fill all streams in parts.
+  const uint32_t parts = kStreams / batch.runs;
+  for (uint32_t i = 0; i < batch.runs; ++i) {
+    const uint64_t part = round_up(round_up(runs[i].bytes, parts) / parts, kPartAlign);
+    for (uint64_t at = 0; at < runs[i].bytes; at += part) {
+      batch.pieces.pieces[batch.pieces.count++] = {runs[i].to + at, runs[i].from + at,
+                                                   std::min(part, runs[i].bytes - at)};
+    }
   }
   return batch;
 }
@@ -113,21 +125,25 @@ uint32_t MemoryLane::collect(RunResult* results, uint32_t capacity) {
 // Gives cold runs to copy threads that have room; the poller copies what is left.
 void MemoryLane::hand_out() {
   for (Helper& helper : helpers_) {
-    while (helper.given - helper.collected < CopyThread::kMaxJobs && head_ != tail_) {
-      uint64_t waiting = 0;
-      for (uint32_t at = head_; at != tail_ && waiting < 2 * kWorthHandingOut; ++at) {
-        waiting += queue_[at % kEntries].run.length;
-      }
-      if (waiting < 2 * kWorthHandingOut) return;  // the poller can do that alone
+    while (helper.given - helper.collected < CopyThread::kMaxJobs && worth_handing_out()) {
       const Batch batch = cold_batch(kStreams);
-      if (batch.count == 0) return;
       Helper::Runs& job = helper.jobs[helper.given % CopyThread::kMaxJobs];
-      for (job.count = 0; job.count < batch.count; ++job.count) job.runs[job.count] = take().run;
-      helper.thread->give({batch.pieces, batch.count});
+      for (job.count = 0; job.count < batch.runs; ++job.count) job.runs[job.count] = take().run;
+      helper.thread->give(batch.pieces);
       ++helper.given;
       ++helped_;
     }
   }
+}
+
+// Whether cold runs come next, more than the poller had better copy alone.
+bool MemoryLane::worth_handing_out() const {
+  uint64_t waiting = 0;
+  for (uint32_t at = head_; at != tail_ && waiting < 2 * kWorthHandingOut; ++at) {
+    if (!is_cold(queue_[at % kEntries])) return false;
+    waiting += queue_[at % kEntries].run.length;
+  }
+  return waiting >= 2 * kWorthHandingOut;
 }
 
 RunResult MemoryLane::copied_result(const Run& run) {

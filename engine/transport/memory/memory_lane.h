@@ -20,9 +20,12 @@ class MemoryLane final : public Lane {
   MemoryLane(uint64_t piece_bytes, std::span<const std::unique_ptr<CopyThread>> copiers);
 
   uint32_t room() const override { return kEntries - (tail_ - head_); }
-  // What is being copied, and as much again that waits.
-  uint64_t window_bytes() const override { return 2 * (1 + helpers_.size()) * piece_bytes_; }
-  uint64_t max_run_bytes() const override;
+  // What one poll copies, and what keeps the threads busy: a request that comes meanwhile waits for
+  // no more.
+  uint64_t window_bytes() const override {
+    return (1 + CopyThread::kMaxJobs * helpers_.size()) * piece_bytes_;
+  }
+  uint64_t max_run_bytes() const override { return piece_bytes_; }
   void post(const Run* runs, uint32_t count) override;
   uint32_t poll(RunResult* results, uint32_t capacity) override;
   void abort(uint32_t request) override;
@@ -35,10 +38,10 @@ class MemoryLane final : public Lane {
     Run run;
     bool dropped = false;
   };
-  // Runs that are copied side by side.
+  // Runs that are copied side by side, long ones in several pieces.
   struct Batch {
-    std::array<CopyPiece, kStreams> pieces;
-    uint32_t count = 0;
+    CopyThread::Job pieces;
+    uint32_t runs = 0;
     uint64_t bytes = 0;
   };
   // A copy thread, and the runs it has: job `n` in jobs[n % kMaxJobs].
@@ -55,9 +58,11 @@ class MemoryLane final : public Lane {
   static constexpr uint32_t kEntries = 64;
 
   const Entry& take() { return queue_[head_++ % kEntries]; }
+  bool is_cold(const Entry& entry) const;
   Batch cold_batch(uint32_t most);
   uint32_t collect(RunResult* results, uint32_t capacity);
   void hand_out();
+  bool worth_handing_out() const;
   RunResult copied_result(const Run& run);
 
   const uint64_t piece_bytes_;

@@ -13,8 +13,8 @@
 namespace wherry::engine {
 
 struct MemoryTransportOptions {
-  uint64_t piece_bytes = 65536;  // most that a poller copies between two looks at anything else
-  uint32_t copy_threads = 0;     // of each poller
+  uint64_t piece_bytes = 131072;  // most that a poller copies between two looks at anything else
+  uint32_t copy_threads = 0;      // of each poller
   uint32_t pollers = 1;
 };
 
