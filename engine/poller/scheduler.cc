@@ -149,13 +149,9 @@ void Scheduler::done(const Turn& turn, bool exhausted) {
     if (queue.head == nullptr) queue.tail = nullptr;
     turn.request->next = nullptr;
   }
-  if (queue.head == nullptr && !queue.fresh) {
-    leave_round(queue);
-    pop_front(front_list(turn.priority), turn.priority);
-  } else if (queue.head == nullptr || queue.deficit <= 0) {
-    // Who is done at once stays in the round all the same: it is not fresh again before its end.
-    to_the_end(turn.priority);
-  }
+  // An emptied queue stays in the round until its turn comes again: who refills it meanwhile waits
+  // for that turn and is not fresh.
+  if (queue.head == nullptr || queue.deficit <= 0) to_the_end(turn.priority);
 }
 
 }  // namespace wherry::engine
