@@ -98,9 +98,11 @@ Run next_block_run(Request& request, ChunkPool& chunks, uint64_t max_bytes) {
   run.source_offset = source.offset + c.done;
   run.destination_offset = destination.offset + c.done;
   run.length = bytes;
-  // Which pairs of the group this piece touches, so that a failure names just these.
-  const uint64_t first = entry ? 0 : c.done / unit;
-  const uint64_t last = entry ? 0 : (c.done + bytes - 1) / unit;
+  // Which pairs of the group this piece touches, so that a failure names just these. A division is
+  // dear where it is done for each pair.
+  const bool one_pair = entry || c.group_count == 1;
+  const uint64_t first = one_pair ? 0 : c.done / unit;
+  const uint64_t last = one_pair ? 0 : (c.done + bytes - 1) / unit;
   run.first_pair = c.group_first + static_cast<uint32_t>(first);
   run.pair_count = static_cast<uint32_t>(last - first + 1);
   c.done += bytes;

@@ -91,8 +91,12 @@ inline std::string enter_read_only_root(const std::string& writable) {
 }
 
 inline std::string enter_mounts_of(pid_t pid) {
-  const int fd = open(("/proc/" + std::to_string(pid) + "/ns/mnt").c_str(), O_RDONLY | O_CLOEXEC);
-  return setns(fd, CLONE_NEWNS) == 0 ? "" : refused("another's mount namespace");
+  const std::string process = "/proc/" + std::to_string(pid);
+  const int mounts = open((process + "/ns/mnt").c_str(), O_RDONLY | O_CLOEXEC);
+  const int root = open((process + "/root").c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
+  if (setns(mounts, CLONE_NEWNS) != 0) return refused("another's mount namespace");
+  // That has led to the top of the namespace; the other one may live in a folder below.
+  return fchdir(root) == 0 && chroot(".") == 0 ? "" : refused("another's root");
 }
 
 // Not even by executing a program.
