@@ -244,8 +244,12 @@ TEST_F(Surroundings, AReadOnlyRootWithATmpfsForTheRunDirectoryIsEnough) {
   expect_to_work(*engine, [&] {
     std::string problem = enter_mounts_of(engine->pid());
     if (!problem.empty()) return problem;
-    const bool can_write = open("/tmp/x", O_WRONLY | O_CREAT | O_CLOEXEC, 0600) >= 0;
-    return can_write || errno != EROFS ? refused("a read-only /tmp") : std::string();
+    // Of the root itself: /tmp may be a mount of its own.
+    constexpr const char* kPath = "/wherry-test-of-a-read-only-root";
+    errno = 0;
+    const bool can_write = open(kPath, O_WRONLY | O_CREAT | O_CLOEXEC, 0600) >= 0;
+    if (can_write) unlink(kPath);
+    return can_write || errno != EROFS ? refused("a read-only root") : std::string();
   });
   expect_to_drain(*engine);
 }
