@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "clientlib/channel_core.h"
+#include "shm/relax.h"
 
 namespace wherry::detail {
 namespace {
@@ -16,14 +17,6 @@ namespace {
 constexpr uint64_t kSliceNs = 10'000'000;
 // How often a thread that may only watch looks.
 constexpr uint64_t kWatchNs = 1'000'000;
-
-void relax() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 void sleep_for(uint64_t ns) {
   const timespec time{static_cast<time_t>(ns / 1'000'000'000),
@@ -61,7 +54,7 @@ void ChannelCore::pause(uint64_t now, uint64_t deadline_ns, Look look) {
   while (monotonic_ns() < spin_end) {
     for (int i = 0; i < 16; ++i) {
       if (work_waits(look)) return;
-      relax();
+      shm::relax();
     }
   }
   if (!link_->fall_asleep(shm::kSleepsOnFutex, [&] { return work_waits(look); })) return;

@@ -19,7 +19,7 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
 endif()
 
 if(WHERRY_SANITIZE)
-  # Line tables only and -Og: half the build time of full debug information and -O1.
+  # Line tables only and -Og: these builds take longest of all.
   add_compile_options(-fsanitize=${WHERRY_SANITIZE} -fno-sanitize-recover=all
                       -fno-omit-frame-pointer -Og -g1)
   add_link_options(-fsanitize=${WHERRY_SANITIZE})

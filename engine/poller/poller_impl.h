@@ -95,7 +95,6 @@ class PollerImpl {
   bool work_waiting() const;
   void sleep();
   void set_doorbells(uint32_t wanted);
-  static void say_cpu(Channel* channel);
   void end_turn(uint32_t work);
   void count_turn(uint64_t end_ns);
   void look_around();

@@ -9,6 +9,7 @@
 #include "engine/poller/fault_point.h"
 #include "engine/poller/poller_impl.h"
 #include "shm/doorbell.h"
+#include "shm/relax.h"
 
 namespace wherry::engine {
 namespace {
@@ -17,6 +18,15 @@ bool has_news(const Channel* channel) {
   return channel->state == Channel::State::kClosing ||
          (channel->state == Channel::State::kActive &&
           (channel->submissions.ready() || channel->cancel_waiting()));
+}
+
+uint32_t current_cpu() { return static_cast<uint32_t>(sched_getcpu()); }
+
+// Stored only when it changes: the line holds the channel's state, which the client reads.
+void say_cpu(Channel* channel, uint32_t cpu) {
+  std::atomic<uint32_t>& said = channel->words->cpu;
+  // relaxed: a hint.
+  if (said.load(std::memory_order_relaxed) != cpu) said.store(cpu, std::memory_order_relaxed);
 }
 
 }  // namespace
@@ -63,7 +73,7 @@ void PollerImpl::count_turn(uint64_t end_ns) {
 // Between two turns without work: looks, cheaply, for what makes the next one worth while.
 void PollerImpl::look_around() {
   for (uint32_t look = 0; look < kLooksPerTurn; ++look) {
-    __builtin_ia32_pause();
+    shm::relax();
     if (commands_sent.load(std::memory_order_acquire) != commands_taken_) return;
     if (inbox_sent.load(std::memory_order_acquire) != inbox_taken_) return;
     if (std::any_of(active_.begin(), active_.end(), has_news)) return;
@@ -128,7 +138,7 @@ void PollerImpl::add_channel(Channel* channel) {
     epoll_event event{EPOLLIN | EPOLLET, {.u64 = channel->slot + uint64_t{1}}};
     epoll_ctl(epoll.get(), EPOLL_CTL_ADD, channel->spec->eventfd, &event);
   }
-  say_cpu(channel);
+  say_cpu(channel, current_cpu());
   const auto state = draining_ ? shm::ChannelState::kDraining : shm::ChannelState::kActive;
   channel->words->state.store(static_cast<uint32_t>(state), std::memory_order_release);
   mark_dirty(channel);
@@ -282,7 +292,7 @@ void PollerImpl::run() {
     } else if (live_ == 0) {
       look_around();
     } else {
-      __builtin_ia32_pause();
+      shm::relax();
     }
   }
   options.stats->state.store(static_cast<uint32_t>(shm::PollerState::kStopped),
@@ -302,20 +312,14 @@ bool PollerImpl::work_waiting() const {
 }
 
 void PollerImpl::set_doorbells(uint32_t wanted) {
+  const uint32_t cpu = current_cpu();
   for (const auto* list : {&active_, &idle_channels_}) {
     for (Channel* channel : *list) {
       // relaxed: the fence behind it (going to sleep) or nothing (waking up) orders it.
       channel->words->doorbell_wanted.store(wanted, std::memory_order_relaxed);
-      if (wanted == 0) say_cpu(channel);
+      if (wanted == 0) say_cpu(channel, cpu);
     }
   }
-}
-
-void PollerImpl::say_cpu(Channel* channel) {
-  const auto cpu = static_cast<uint32_t>(sched_getcpu());
-  std::atomic<uint32_t>& said = channel->words->cpu;
-  // relaxed: a hint.
-  if (said.load(std::memory_order_relaxed) != cpu) said.store(cpu, std::memory_order_relaxed);
 }
 
 // Sleeps on every source of work: doorbells, commands, siblings, lanes. Announces it first, then

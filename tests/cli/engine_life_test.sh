@@ -6,9 +6,7 @@ bin=$1
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/expect.sh"
 
-shm=/dev/shm
-[ -w "$shm" ] || shm=${TMPDIR:-/tmp}
-work=$(mktemp -d "$shm/wherry-life-XXXXXX")
+work=$(work_folder life)
 engine='' stopped=''
 clean_up() {
   [ -z "$stopped" ] || kill -CONT "$engine" 2>/dev/null || true

@@ -12,6 +12,13 @@ expect() {
   [ "$got" = "$wanted" ] || fail "wanted exit $wanted, got $got: $*"
 }
 
+# work_folder NAME   makes one, in memory where that can be, and prints its path
+work_folder() {
+  local parent=/dev/shm
+  [ -w "$parent" ] || parent=${TMPDIR:-/tmp}
+  mktemp -d "$parent/wherry-$1-XXXXXX"
+}
+
 # has TEXT PART...
 has() {
   local text=$1 part

@@ -7,9 +7,7 @@ bin=$1
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/expect.sh"
 
-shm=/dev/shm
-[ -w "$shm" ] || shm=${TMPDIR:-/tmp}
-work=$(mktemp -d "$shm/wherry-unclean-XXXXXX")
+work=$(work_folder unclean)
 engine=''
 clean_up() {
   [ -z "$engine" ] || kill -KILL "$engine" 2>/dev/null || true

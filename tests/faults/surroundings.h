@@ -130,8 +130,7 @@ class ProcessIn {
   ProcessIn(const Enter& enter, const std::function<int()>& body) {
     int ends[2];
     EXPECT_EQ(pipe2(ends, O_CLOEXEC), 0);
-    pid_ = forked();
-    if (pid_ == 0) {
+    if (process_.start()) {
       const std::string problem = enter();
       [[maybe_unused]] const ssize_t said = write(ends[1], problem.c_str(), problem.size() + 1);
       _exit(problem.empty() ? body() : 0);
@@ -141,32 +140,16 @@ class ProcessIn {
     while (read(ends[0], &byte, 1) == 1 && byte != '\0') problem_ += byte;
     close(ends[0]);
   }
-  ~ProcessIn() {
-    if (!reaped_) kill(pid_, SIGKILL);
-    exit_status();
-  }
-  ProcessIn(const ProcessIn&) = delete;
-  ProcessIn& operator=(const ProcessIn&) = delete;
 
   // Why it could not enter; "" when it could.
   const std::string& problem() const { return problem_; }
-  pid_t pid() const { return pid_; }
-  void signal(int number) const { kill(pid_, number); }
-  // Waits for its end; a signal is negative.
-  int exit_status() {
-    int status = 0;
-    if (!reaped_ && waitpid(pid_, &status, 0) == pid_) {
-      reaped_ = true;
-      status_ = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
-    }
-    return status_;
-  }
+  pid_t pid() const { return process_.pid(); }
+  void signal(int number) const { process_.signal(number); }
+  int exit_status() { return process_.exit_status(); }
 
  private:
-  pid_t pid_ = 0;
+  ForkedProcess process_;
   std::string problem_;
-  bool reaped_ = false;
-  int status_ = 0;
 };
 
 }  // namespace wherry::test

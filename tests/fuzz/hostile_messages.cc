@@ -4,8 +4,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <array>
-
 #include "shm/protocol.h"
 #include "tests/fuzz/hostile_client.h"
 #include "tests/fuzz/odd_descriptors.h"
@@ -144,26 +142,8 @@ void HostileClient::send_mutated() {
   client_.send_text(text, dice_.one_in(3) ? odd_descriptors(2) : Descriptors());
 }
 
-// As it is: our own code would not.
 void HostileClient::send_packet(const std::string& packet, const Descriptors& descriptors) {
-  constexpr size_t kMost = 64;
-  iovec part{const_cast<char*>(packet.data()), packet.size()};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(kMost * sizeof(int))> control{};
-  msghdr header{};
-  header.msg_iov = &part;
-  header.msg_iovlen = 1;
-  if (!descriptors.empty()) {
-    header.msg_control = control.data();
-    header.msg_controllen = CMSG_SPACE(descriptors.size() * sizeof(int));
-    cmsghdr* item = CMSG_FIRSTHDR(&header);
-    item->cmsg_level = SOL_SOCKET;
-    item->cmsg_type = SCM_RIGHTS;
-    item->cmsg_len = CMSG_LEN(descriptors.size() * sizeof(int));
-    for (size_t i = 0; i < descriptors.size(); ++i) {
-      reinterpret_cast<int*>(CMSG_DATA(item))[i] = descriptors[i].get();
-    }
-  }
-  sendmsg(client_.socket().fd(), &header, MSG_NOSIGNAL | MSG_DONTWAIT);
+  test::send_packet(client_.socket().fd(), packet, descriptors, MSG_DONTWAIT);
 }
 
 // In a memfd that is as it should be, and with what may not be.

@@ -5,8 +5,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <array>
-
 #include "shm/layout.h"
 #include "tests/support/raw_client.h"
 
@@ -17,25 +15,6 @@ constexpr uint64_t kPage = 4096;
 
 bool mentions(const json& reply, const std::string& text) {
   return reply.is_object() && reply.value("message", "").find(text) != std::string::npos;
-}
-
-// Sends a packet as it is: our own code would not.
-void send_packet(int socket, const std::string& packet, const Descriptors& descriptors) {
-  iovec part{const_cast<char*>(packet.data()), packet.size()};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(64 * sizeof(int))> control{};
-  msghdr header{};
-  header.msg_iov = &part;
-  header.msg_iovlen = 1;
-  header.msg_control = control.data();
-  header.msg_controllen = CMSG_SPACE(descriptors.size() * sizeof(int));
-  cmsghdr* item = CMSG_FIRSTHDR(&header);
-  item->cmsg_level = SOL_SOCKET;
-  item->cmsg_type = SCM_RIGHTS;
-  item->cmsg_len = CMSG_LEN(descriptors.size() * sizeof(int));
-  for (size_t i = 0; i < descriptors.size(); ++i) {
-    reinterpret_cast<int*>(CMSG_DATA(item))[i] = descriptors[i].get();
-  }
-  EXPECT_EQ(sendmsg(socket, &header, MSG_NOSIGNAL), static_cast<ssize_t>(packet.size()));
 }
 
 TEST(HostileClient, ConnectionsThatSayNothingGiveWayToThoseThatDo) {
@@ -199,7 +178,7 @@ TEST(HostileClient, ADescriptorWhoseCloseWaitsHoldsUpNobody) {
     Descriptors many;
     many.push_back(lingering_socket(&readers[3]));
     while (many.size() <= shm::kMaxDescriptors) many.push_back(duplicate(many[0].get()));
-    send_packet(client.socket().fd(), "i{}", many);
+    EXPECT_EQ(send_packet(client.socket().fd(), "i{}", many), 3);
   }
   bool open = true;
   while (open) {

@@ -30,6 +30,38 @@ inline pid_t forked() {
   return child;
 }
 
+// A forked child; killed and reaped with the object.
+class ForkedProcess {
+ public:
+  ForkedProcess() = default;
+  ~ForkedProcess() {
+    if (pid_ > 0 && !reaped_) ::kill(pid_, SIGKILL);
+    exit_status();
+  }
+  ForkedProcess(const ForkedProcess&) = delete;
+  ForkedProcess& operator=(const ForkedProcess&) = delete;
+
+  // Once. True in the child, which has to end by _exit().
+  bool start() { return (pid_ = forked()) == 0; }
+
+  pid_t pid() const { return pid_; }
+  void signal(int number) const { ::kill(pid_, number); }
+  // Waits for its end; a signal is negative.
+  int exit_status() {
+    int status = 0;
+    if (pid_ > 0 && !reaped_ && waitpid(pid_, &status, 0) == pid_) {
+      reaped_ = true;
+      status_ = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+    }
+    return status_;
+  }
+
+ private:
+  pid_t pid_ = 0;
+  bool reaped_ = false;
+  int status_ = 0;
+};
+
 class ForkedEngine {
  public:
   // `prepare` is called in it, before the engine starts.
@@ -37,19 +69,12 @@ class ForkedEngine {
                         const std::function<void()>& prepare = {}) {
     const engine::Config config = test_config(directory_);
     run_dir_ = config.run_dir;
-    pid_ = forked();
-    if (pid_ != 0) return;
+    if (!process_.start()) return;
     quiet_engine_log();
     if (prepare) prepare();
     auto engine = engine::Engine::start(config, options);
     _exit(engine.ok() && (*engine)->run().ok() ? 0 : 100);
   }
-  ~ForkedEngine() {
-    if (!reaped_) ::kill(pid_, SIGKILL);
-    exit_status();
-  }
-  ForkedEngine(const ForkedEngine&) = delete;
-  ForkedEngine& operator=(const ForkedEngine&) = delete;
 
   // Waits until clients can attach.
   const std::string& socket_path() {
@@ -57,27 +82,17 @@ class ForkedEngine {
     while (!shm::ControlSocket::connect(path_).ok()) std::this_thread::yield();
     return path_;
   }
-  void signal(int number) { ::kill(pid_, number); }
-  // Waits for its end; a signal is negative.
-  int exit_status() {
-    int status = 0;
-    if (!reaped_ && waitpid(pid_, &status, 0) == pid_) {
-      reaped_ = true;
-      status_ = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
-    }
-    return status_;
-  }
+  void signal(int number) const { process_.signal(number); }
+  int exit_status() { return process_.exit_status(); }
   const std::string& run_dir() const { return run_dir_; }
   const tests::TemporaryDirectory& directory() const { return directory_; }
-  pid_t pid() const { return pid_; }
+  pid_t pid() const { return process_.pid(); }
 
  private:
   tests::TemporaryDirectory directory_;
   std::string run_dir_;
   std::string path_;
-  pid_t pid_ = 0;
-  bool reaped_ = false;
-  int status_ = 0;
+  ForkedProcess process_;
 };
 
 }  // namespace wherry::test

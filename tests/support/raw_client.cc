@@ -3,10 +3,12 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <spdlog/spdlog.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <ctime>
 
@@ -27,6 +29,27 @@ uint64_t clock_ns() {
 }
 
 }  // namespace
+
+ssize_t send_packet(int socket, const std::string& packet, const Descriptors& descriptors,
+                    int flags) {
+  iovec part{const_cast<char*>(packet.data()), packet.size()};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(64 * sizeof(int))> control{};
+  msghdr header{};
+  header.msg_iov = &part;
+  header.msg_iovlen = 1;
+  if (!descriptors.empty()) {
+    header.msg_control = control.data();
+    header.msg_controllen = CMSG_SPACE(descriptors.size() * sizeof(int));
+    cmsghdr* item = CMSG_FIRSTHDR(&header);
+    item->cmsg_level = SOL_SOCKET;
+    item->cmsg_type = SCM_RIGHTS;
+    item->cmsg_len = CMSG_LEN(descriptors.size() * sizeof(int));
+    for (size_t i = 0; i < descriptors.size(); ++i) {
+      reinterpret_cast<int*>(CMSG_DATA(item))[i] = descriptors[i].get();
+    }
+  }
+  return sendmsg(socket, &header, MSG_NOSIGNAL | flags);
+}
 
 engine::Config test_config(const tests::TemporaryDirectory& directory) {
   engine::Config config;

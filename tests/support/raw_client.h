@@ -26,6 +26,10 @@ namespace wherry::test {
 using nlohmann::json;
 using Descriptors = std::vector<shm::UniqueFd>;
 
+// Sends a packet as it is, with at most 64 descriptors: our own code would not. What sendmsg said.
+ssize_t send_packet(int socket, const std::string& packet, const Descriptors& descriptors,
+                    int flags = 0);
+
 // A config for tests: a run directory of its own, one poller that sleeps when idle.
 engine::Config test_config(const tests::TemporaryDirectory& directory);
 

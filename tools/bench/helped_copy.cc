@@ -2,18 +2,16 @@
 
 #include <algorithm>
 #include <deque>
-#include <numeric>
-#include <random>
 #include <string>
 #include <vector>
 
 #include "tools/bench/attach.h"
+#include "tools/bench/walk.h"
 
 namespace wherry::bench {
 namespace {
 
 constexpr uint64_t kBlockBytes = 64 << 10;
-constexpr uint32_t kBlocksPerRequest = 32;
 constexpr uint32_t kInFlight = 32;
 
 // A client of one engine that copies all blocks of its pools, round and round, in scattered order.
@@ -26,11 +24,9 @@ class Copier {
     const Result<LayoutPair> layouts = make_layouts(*client, blocks, kBlockBytes);
     if (!layouts.ok()) return layouts.status();
     Copier copier(std::move(*client), *layouts);
-    copier.from_.resize(blocks / kBlocksPerRequest * kBlocksPerRequest);
-    std::iota(copier.from_.begin(), copier.from_.end(), 0);
-    copier.to_ = copier.from_;
-    std::shuffle(copier.from_.begin(), copier.from_.end(), std::mt19937(1));
-    std::shuffle(copier.to_.begin(), copier.to_.end(), std::mt19937(2));
+    const uint32_t walked = blocks / kBlocksPerRequest * kBlocksPerRequest;
+    copier.from_ = scattered(walked, 1);
+    copier.to_ = scattered(walked, 2);
     return copier;
   }
 

@@ -1,16 +1,13 @@
 #include "tools/bench/rate.h"
 
-#include <algorithm>
 #include <deque>
-#include <numeric>
-#include <random>
 #include <string>
 #include <vector>
 
 #include "shm/slot.h"
 #include "tools/bench/attach.h"
 #include "tools/bench/ring_stream.h"
-#include "tools/bench/summary.h"
+#include "tools/bench/walk.h"
 
 namespace wherry::bench {
 namespace {
@@ -25,18 +22,11 @@ struct Load {
 };
 constexpr Load kLoads[] = {{"pairs/1024", "1/s", kBlocks, 4}, {"requests/1", "1/s", 1, 256}};
 
-std::vector<BlockId> scattered(uint32_t seed) {
-  std::vector<BlockId> ids(kBlocks);
-  std::iota(ids.begin(), ids.end(), 0);
-  std::shuffle(ids.begin(), ids.end(), std::mt19937(seed));
-  return ids;
-}
-
 // Pairs a second.
 Result<double> engine_rate(const Setting& setting, Channel& channel, const LayoutPair& layouts,
                            const Load& load, uint64_t slice_ns) {
-  const std::vector<BlockId> from = scattered(1);
-  const std::vector<BlockId> to = scattered(2);
+  const std::vector<BlockId> from = scattered(kBlocks, 1);
+  const std::vector<BlockId> to = scattered(kBlocks, 2);
   TransferOptions options;
   options.required_transport = TransportKind::kNull;
   std::deque<TransferCompleteNotification> under_way;

@@ -11,14 +11,14 @@ constexpr uint32_t kPageSize = 16;  // tokens in a block
 constexpr uint32_t kLayers = 32;    // of a model; fewer where a request would become too large
 constexpr uint64_t kMaxRequestBytes = 64 << 20;
 
+}  // namespace
+
 std::vector<BlockId> scattered(uint32_t blocks, uint32_t seed) {
   std::vector<BlockId> ids(blocks);
   std::iota(ids.begin(), ids.end(), 0);
   std::shuffle(ids.begin(), ids.end(), std::mt19937(seed));
   return ids;
 }
-
-}  // namespace
 
 std::optional<Shape> make_shape(LayoutKind kind, uint64_t piece_bytes, uint64_t pool_bytes) {
   Geometry g;

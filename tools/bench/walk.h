@@ -28,6 +28,9 @@ struct Shape {
 };
 std::optional<Shape> make_shape(LayoutKind kind, uint64_t piece_bytes, uint64_t pool_bytes);
 
+// The ids 0 to `blocks` - 1, shuffled: always alike for one seed.
+std::vector<BlockId> scattered(uint32_t blocks, uint32_t seed);
+
 struct Piece {
   std::byte* to;
   const std::byte* from;

@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "shm/doorbell.h"
+#include "shm/relax.h"
 
 namespace wherry::engine {
 namespace {
@@ -65,7 +66,7 @@ bool CopyThread::wait_for_more(uint32_t seen) {
   for (uint32_t spin = 0; spin < kSpins; ++spin) {
     if (more()) return true;
     if (stop_.load(std::memory_order_acquire)) break;
-    __builtin_ia32_pause();
+    shm::relax();
   }
   sleeping_.store(true, std::memory_order_relaxed);  // relaxed: the fence orders it
   shm::doorbell_fence();

@@ -8,7 +8,7 @@ namespace wherry::engine {
 namespace {
 
 // Less is copied sooner than another core has heard of it.
-constexpr uint64_t kWorthHandingOut = 16384;
+constexpr uint64_t kWorthHandingOut = 32768;
 // A run this long is not begun while results wait to be seen.
 constexpr uint64_t kLongRun = 65536;
 constexpr uint64_t kPartAlign = 4096;  // of the parts of a run that is copied in several
@@ -56,7 +56,7 @@ uint32_t MemoryLane::poll(RunResult* results, uint32_t capacity) {
     if (filled != 0 && entry.run.length >= kLongRun) break;
     if (is_cold(entry)) {
       const Batch batch = cold_batch(std::min(capacity - filled, kStreams));
-      copy_streaming(batch.pieces.pieces.data(), batch.pieces.count);
+      copy_streaming(batch.job.pieces.data(), batch.job.count);
       streamed = true;
       copied += batch.bytes;
       for (uint32_t i = 0; i < batch.runs; ++i) results[filled++] = copied_result(take().run);
@@ -99,8 +99,8 @@ MemoryLane::Batch MemoryLane::cold_batch(uint32_t most) {
   for (uint32_t i = 0; i < batch.runs; ++i) {
     const uint64_t part = round_up(round_up(runs[i].bytes, parts) / parts, kPartAlign);
     for (uint64_t at = 0; at < runs[i].bytes; at += part) {
-      batch.pieces.pieces[batch.pieces.count++] = {runs[i].to + at, runs[i].from + at,
-                                                   std::min(part, runs[i].bytes - at)};
+      batch.job.pieces[batch.job.count++] = {runs[i].to + at, runs[i].from + at,
+                                             std::min(part, runs[i].bytes - at)};
     }
   }
   return batch;
@@ -127,9 +127,11 @@ void MemoryLane::hand_out() {
   for (Helper& helper : helpers_) {
     while (helper.given - helper.collected < CopyThread::kMaxJobs && worth_handing_out()) {
       const Batch batch = cold_batch(kStreams);
-      Helper::Runs& job = helper.jobs[helper.given % CopyThread::kMaxJobs];
-      for (job.count = 0; job.count < batch.runs; ++job.count) job.runs[job.count] = take().run;
-      helper.thread->give(batch.pieces);
+      Helper::Runs& runs = helper.jobs[helper.given % CopyThread::kMaxJobs];
+      for (runs.count = 0; runs.count < batch.runs; ++runs.count) {
+        runs.runs[runs.count] = take().run;
+      }
+      helper.thread->give(batch.job);
       ++helper.given;
       ++helped_;
     }
@@ -139,11 +141,11 @@ void MemoryLane::hand_out() {
 // Whether cold runs come next, more than the poller had better copy alone.
 bool MemoryLane::worth_handing_out() const {
   uint64_t waiting = 0;
-  for (uint32_t at = head_; at != tail_ && waiting < 2 * kWorthHandingOut; ++at) {
+  for (uint32_t at = head_; at != tail_ && waiting < kWorthHandingOut; ++at) {
     if (!is_cold(queue_[at % kEntries])) return false;
     waiting += queue_[at % kEntries].run.length;
   }
-  return waiting >= 2 * kWorthHandingOut;
+  return waiting >= kWorthHandingOut;
 }
 
 RunResult MemoryLane::copied_result(const Run& run) {

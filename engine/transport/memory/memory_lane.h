@@ -40,7 +40,7 @@ class MemoryLane final : public Lane {
   };
   // Runs that are copied side by side, long ones in several pieces.
   struct Batch {
-    CopyThread::Job pieces;
+    CopyThread::Job job;
     uint32_t runs = 0;
     uint64_t bytes = 0;
   };
