@@ -76,7 +76,7 @@ Result<TransferCompleteNotification> Channel::try_notify(ClientHandle target,
   return detail::guarded([&] { return core_->try_notify(target, bytes, options); });
 }
 
-uint32_t Channel::poll() noexcept { return core_->drive(); }
+uint32_t Channel::poll() noexcept { return core_->poll(); }
 
 Result<std::vector<Notification>> Channel::poll_notifications() {
   return detail::guarded([&] { return core_->take_notifications(); });

@@ -75,7 +75,9 @@ class Channel {
   Result<std::vector<Notification>> wait_notifications(uint64_t deadline_ns);
 
   // A descriptor that becomes readable when poll() or poll_notifications() should be called. Call
-  // it before each sleep: it also arms. As TransferCompleteNotification::descriptor().
+  // it before each sleep: it also arms. As TransferCompleteNotification::descriptor(). Readable at
+  // once when a call other than poll(), such as poll_notifications() or a submit, has completed a
+  // request since: look at all requests of the channel after each wake-up.
   Result<int> descriptor();
 
   // Gives the channel up: the next thread that uses it owns it. Nothing happens on a thread that is

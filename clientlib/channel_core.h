@@ -78,6 +78,9 @@ class ChannelCore : public std::enable_shared_from_this<ChannelCore> {
   // The owner does the channel's work; how many requests it completed. Others: 0. What there is no
   // memory for is left to the next call.
   uint32_t drive() noexcept;
+  // drive() by a caller who looks at all requests afterwards, so what it and earlier calls
+  // completed needs no wake-up.
+  uint32_t poll() noexcept;
 
   Status wait(const Request& request, uint64_t deadline_ns);
   Status cancel(Request* request);
@@ -162,6 +165,8 @@ class ChannelCore : public std::enable_shared_from_this<ChannelCore> {
   bool cancels_wanted_ = false;
   bool written_ = false;   // something was published since the last doorbell
   uint32_t finished_ = 0;  // requests completed in this drive()
+  // Requests were completed by calls other than poll(), which an event loop has not heard of.
+  bool unheard_ = false;
   std::vector<Notification> inbox_;
 
   shm::UniqueFd epoll_;  // what callers watch: wake socket and self event

@@ -111,6 +111,12 @@ uint32_t ChannelCore::drive() noexcept {
   return finished_;
 }
 
+uint32_t ChannelCore::poll() noexcept {
+  const uint32_t finished = drive();
+  if (try_own()) unheard_ = false;
+  return finished;
+}
+
 void ChannelCore::work() {
   if (armed_) disarm();
   if (link_ == nullptr && !take_link()) return;
@@ -220,6 +226,7 @@ void ChannelCore::settle(Request* request) {
             [](const FailedBlock& a, const FailedBlock& b) { return a.index < b.index; });
   request->done.store(1, std::memory_order_release);
   ++finished_;
+  unheard_ = true;
   pool_.drop(request);
 }
 

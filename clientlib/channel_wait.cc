@@ -138,7 +138,9 @@ Result<int> ChannelCore::descriptor(bool ready) {
         Code::kInvalidArgument,
         "descriptor: wanted the thread the channel belongs to, got another; arm it there");
   }
-  if (ready || drive() > 0) {
+  drive();
+  // What any call on this channel found since the loop last looked is news to the loop.
+  if (ready || std::exchange(unheard_, false) || !inbox_.empty()) {
     shm::ring_eventfd(self_event_.get());
   } else if (link_ != nullptr) {
     const bool asleep = link_->fall_asleep(shm::kSleepsOnDescriptor,

@@ -104,19 +104,26 @@ Result<Share> share(const Setting& setting, std::vector<Mover>& movers, uint64_t
   };
   if (Status s = go_on(slice_ns / 10); !s.ok()) return s;
   for (Mover& mover : movers) mover.take_bytes();
-  if (Status s = go_on(slice_ns); !s.ok()) return s;
   double sum = 0;
   double squares = 0;
-  for (Mover& mover : movers) {
-    const auto bytes = static_cast<double>(mover.take_bytes());
-    sum += bytes;
-    squares += bytes * bytes;
-  }
+  const uint64_t begin = monotonic_ns();
+  const uint64_t end = begin + kLongestNs;
+  // At least one slice; more only where the poller got no core in it.
+  do {
+    if (Status s = go_on(slice_ns); !s.ok()) return s;
+    for (Mover& mover : movers) {
+      const auto bytes = static_cast<double>(mover.take_bytes());
+      sum += bytes;
+      squares += bytes * bytes;
+    }
+  } while (sum == 0 && monotonic_ns() < end);
+  if (sum == 0)
+    return Status(Code::kTimedOut, "fair: wanted bytes moved, got none; see the engine");
+  const auto elapsed_ns = static_cast<double>(monotonic_ns() - begin);
   for (Mover& mover : movers) {
     if (Status s = mover.drain(setting); !s.ok()) return s;
   }
-  return Share{sum / static_cast<double>(slice_ns),
-               squares == 0 ? 0 : sum * sum / (static_cast<double>(movers.size()) * squares)};
+  return Share{sum / elapsed_ns, sum * sum / (static_cast<double>(movers.size()) * squares)};
 }
 
 // For each crowd: GB/s of all, GB/s of one, index, 1.
