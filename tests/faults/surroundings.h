@@ -12,6 +12,7 @@
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -23,7 +24,9 @@
 #include <fstream>
 #include <functional>
 #include <string>
+#include <vector>
 
+#include "shm/cgroup.h"
 #include "tests/support/forked_engine.h"
 
 namespace wherry::test {
@@ -122,6 +125,41 @@ inline std::string enter_little_locked_memory() {
   if (setrlimit(RLIMIT_MEMLOCK, &limit) != 0) return refused("RLIMIT_MEMLOCK of 64 KiB");
   return enter_without_capabilities();
 }
+
+// A memory group below the test's own, which goes with the object; no process may be left in it.
+class MemoryGroup {
+ public:
+  explicit MemoryGroup(uint64_t bytes) {
+    problem_ = "a memory group: no controller that can be had";
+    for (const shm::CgroupDirectory& parent : shm::cgroup_directories("memory")) {
+      path_ = parent.path + "/wherry-test-" + std::to_string(getpid());
+      if (mkdir(path_.c_str(), 0755) != 0) continue;
+      const std::string limit = path_ + (parent.v2 ? "/memory.max" : "/memory.limit_in_bytes");
+      // Of version 2 a group has the file only where its parent hands the controller down.
+      if (access(limit.c_str(), W_OK) == 0 && std::ofstream(limit) << bytes << std::flush) {
+        problem_.clear();
+        return;
+      }
+      rmdir(path_.c_str());
+    }
+  }
+  ~MemoryGroup() {
+    if (problem_.empty()) rmdir(path_.c_str());
+  }
+  MemoryGroup(const MemoryGroup&) = delete;
+  MemoryGroup& operator=(const MemoryGroup&) = delete;
+
+  std::string enter() const {
+    if (!problem_.empty()) return problem_;
+    std::ofstream processes(path_ + "/cgroup.procs");
+    return processes << getpid() << std::flush ? "" : refused("entering a memory group");
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+  std::string problem_;
+};
 
 // A process that enters surroundings and then does something.
 class ProcessIn {

@@ -235,6 +235,29 @@ TEST_F(Surroundings, NeitherIpcLockNorSysNiceIsNeededForAPinnedPoller) {
   expect_to_drain(*engine);
 }
 
+// Beyond a group's limit the kernel kills: the library has to refuse first.
+TEST_F(Surroundings, InASmallMemoryGroupWhatDoesNotFitIsRefusedNamingIt) {
+  constexpr uint64_t kLimit = uint64_t{192} << 20;  // room for a sanitizer's tables
+  const MemoryGroup group(kLimit);
+  const Enter enter = [&] { return group.enter(); };
+  const auto engine = engine_in(enter, sleeping_);
+  expect_to_work(*engine, enter);
+  if (IsSkipped()) return;
+  ProcessIn greedy(enter, [&] {
+    Result<Client> client = attached(run_dir_, "greedy");
+    if (!client.ok()) return failed("attach", client.status());
+    const Result<Region> region = client->create_region(kLimit);
+    if (region.ok()) return failed("wanted a region refused, got it", {});
+    const std::string text = region.status().to_string();
+    return text.find(group.path()) == std::string::npos ? failed("create_region", region.status())
+                                                        : 0;
+  });
+  EXPECT_EQ(greedy.exit_status(), 0);
+  ProcessIn modest(enter, [this] { return use_engine(run_dir_); });
+  EXPECT_EQ(modest.exit_status(), 0);
+  expect_to_drain(*engine);
+}
+
 TEST_F(Surroundings, AReadOnlyRootWithATmpfsForTheRunDirectoryIsEnough) {
 #if defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "a process with the sanitizer's thread cannot enter a mount namespace";
