@@ -11,21 +11,22 @@ template <typename Attempt>
 Result<TransferCompleteNotification> until_it_fits(detail::ChannelCore& core,
                                                    const TransferOptions& options,
                                                    const Attempt& attempt) {
+  const auto refused = [](const Result<TransferCompleteNotification>& result) {
+    return result.code() == Code::kRingFull || result.code() == Code::kNoCredit;
+  };
+  Result<TransferCompleteNotification> result = attempt(options);
+  if (!refused(result)) return result;
+  // Time spent waiting counts: from here on the deadline is absolute.
   TransferOptions fixed = options;
-  uint64_t deadline = 0;
-  for (;;) {
-    Result<TransferCompleteNotification> result = attempt(fixed);
-    const Code code = result.code();
-    if (code != Code::kRingFull && code != Code::kNoCredit) return result;
-    if (deadline == 0) {
-      // Time spent waiting counts: from here on the deadline is absolute.
-      deadline = detail::ChannelCore::absolute_deadline(options);
-      fixed.deadline_ns = deadline;
-      fixed.timeout_ns = 0;
-      if (deadline == 0) deadline = monotonic_ns() + core.default_deadline_ns();
-    }
-    if (Status status = core.wait_for_room(code, deadline); !status.ok()) return status;
-  }
+  fixed.deadline_ns = detail::ChannelCore::absolute_deadline(options);
+  fixed.timeout_ns = 0;
+  const uint64_t deadline =
+      fixed.deadline_ns != 0 ? fixed.deadline_ns : monotonic_ns() + core.default_deadline_ns();
+  do {
+    if (Status s = core.wait_for_room(result.code(), deadline); !s.ok()) return s;
+    result = attempt(fixed);
+  } while (refused(result));
+  return result;
 }
 
 }  // namespace

@@ -115,8 +115,8 @@ class ChannelCore : public std::enable_shared_from_this<ChannelCore> {
   Status ready_to_submit();
   Status room_for(uint32_t slots);
   Status check_range_op(const RangeOp& op, HandleInfo* from, HandleInfo* to) const;
-  TransferCompleteNotification new_request(const shm::SubmitHead& head);
-  void accept(Request* request, const Piece& first);
+  Request* new_request(const shm::SubmitHead& head);
+  TransferCompleteNotification accept(Request* request, const Piece& first);
   void publish(Request* request, const Piece& piece);
   bool publish_waiting(Request* request);
   void flush_waiting();

@@ -96,11 +96,12 @@ Status ChannelCore::room_for(uint32_t slots) {
   return {};
 }
 
-// A request that nobody has seen; it goes back to the pool with its notification.
-TransferCompleteNotification ChannelCore::new_request(const shm::SubmitHead& head) {
+// A request that nobody has seen; it has to be accepted or go back to the pool.
+Request* ChannelCore::new_request(const shm::SubmitHead& head) {
   Request* request = pool_.take();
   request->done.store(0, std::memory_order_relaxed);
-  request->references.store(1, std::memory_order_relaxed);
+  // The caller's and, until it is done, the channel's.
+  request->references.store(2, std::memory_order_relaxed);
   std::vector<FailedBlock> failed = std::move(request->completion.failed);  // for its capacity
   failed.clear();
   request->completion = Completion{};
@@ -116,13 +117,12 @@ TransferCompleteNotification ChannelCore::new_request(const shm::SubmitHead& hea
   request->index_base = 0;
   request->notification.clear();
   request->next_waiting = nullptr;
-  return {shared_from_this(), request};
+  return request;
 }
 
 // Publishes the first record, for which there is room; from here on the request ends exactly once.
-void ChannelCore::accept(Request* request, const Piece& first) {
-  // relaxed: nobody else knows it. This reference is the channel's until the request is done.
-  request->references.fetch_add(1, std::memory_order_relaxed);
+// What can come after that does: the engine reads the record meanwhile.
+TransferCompleteNotification ChannelCore::accept(Request* request, const Piece& first) {
   publish(request, first);
   // The engine reads it already: nobody waits for this look at the clock.
   request->completion.submit_ns = monotonic_ns();
@@ -138,6 +138,7 @@ void ChannelCore::accept(Request* request, const Piece& first) {
   }
   link_->ring();
   written_ = false;
+  return {shared_from_this(), request};
 }
 
 uint32_t ChannelCore::max_blocks() const {
@@ -220,23 +221,26 @@ Result<TransferCompleteNotification> ChannelCore::try_transfer(
   shm::SubmitHead head = make_head(shm::Op::kTransfer, options);
   head.source = from.engine_handle;
   head.destination = to.engine_handle;
-  TransferCompleteNotification notification = new_request(head);
-  Request* request = notification.request_;
+  Request* request = new_request(head);
   if (split) {
     // Everything that allocates comes before the first record is published.
+    try {
+      request->source.assign(source_blocks.begin() + first.blocks, source_blocks.end());
+      request->destination.assign(destination_blocks.begin() + first.blocks,
+                                  destination_blocks.end());
+      request->notification = options.notification;
+    } catch (...) {
+      pool_.give_back(request);
+      throw;
+    }
     request->split = true;
-    request->source.assign(source_blocks.begin() + first.blocks, source_blocks.end());
-    request->destination.assign(destination_blocks.begin() + first.blocks,
-                                destination_blocks.end());
     request->index_base = first.blocks;
-    request->notification = options.notification;
     if (request->head.deadline_ns == 0) {
       // The engine's default would begin anew with each record.
       request->head.deadline_ns = monotonic_ns() + link_->parts().default_deadline_ns;
     }
   }
-  accept(request, first);
-  return notification;
+  return accept(request, first);
 }
 
 Result<TransferCompleteNotification> ChannelCore::try_range(const RangeOp& op,
@@ -251,13 +255,11 @@ Result<TransferCompleteNotification> ChannelCore::try_range(const RangeOp& op,
   shm::SubmitHead head = make_head(shm::Op::kRange, options);
   head.source = from.engine_handle;
   head.destination = to.engine_handle;
-  TransferCompleteNotification notification = new_request(head);
   const shm::RangeEntry range{op.source_offset, op.destination_offset, op.length};
   Piece piece;
   piece.blocks = 1;
   piece.range = &range;
-  accept(notification.request_, piece);
-  return notification;
+  return accept(new_request(head), piece);
 }
 
 Result<TransferCompleteNotification> ChannelCore::try_notify(ClientHandle target,
@@ -273,11 +275,9 @@ Result<TransferCompleteNotification> ChannelCore::try_notify(ClientHandle target
   if (Status status = room_for(slots); !status.ok()) return status;
   shm::SubmitHead head = make_head(shm::Op::kNotify, options);
   head.destination = to.engine_handle;
-  TransferCompleteNotification notification = new_request(head);
   Piece piece;
   piece.notification = bytes;
-  accept(notification.request_, piece);
-  return notification;
+  return accept(new_request(head), piece);
 }
 
 Status ChannelCore::check_range_op(const RangeOp& op, HandleInfo* from, HandleInfo* to) const {

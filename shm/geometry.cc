@@ -177,6 +177,7 @@ Status check_geometry(const Geometry& g) {
 }
 
 Status check_compatible(const Geometry& source, const Geometry& destination) {
+  if (compatible(source, destination)) return {};
   const auto check = [](const char* field, uint64_t a, uint64_t b) {
     return a == b ? Status() : differs(field, std::to_string(a), std::to_string(b));
   };

@@ -46,6 +46,7 @@ class PollerImpl {
 
   // --- turn.cc
   uint32_t poll_once();
+  uint32_t turn();
   void run();
 
   // --- any thread of the process
@@ -97,7 +98,7 @@ class PollerImpl {
   void set_doorbells(uint32_t wanted);
   void end_turn(uint32_t work);
   void count_turn(uint64_t end_ns);
-  void look_around();
+  bool look_around();
 
   // --- admission.cc
   uint32_t admit_records(Channel* channel);

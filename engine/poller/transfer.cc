@@ -97,7 +97,6 @@ uint32_t PollerImpl::schedule() {
       mark(request);
       request->state = Request::State::kPosted;
       request->start_ns = now_;
-      options.stats->queue_ns.record(now_ - request->admitted_ns);
     }
     const uint64_t max_run = lane->lane->max_run_bytes();
     // Pools larger than any cache: their blocks are cold, and the copies will not be read soon.
@@ -298,6 +297,7 @@ void PollerImpl::publish(Request* request, shm::CompletionHead& head) {
   channel->counters->bytes.add(request->bytes);
   options.stats->completed[head.transport][head.status].add(1);
   options.stats->bytes[head.transport].add(request->bytes);
+  if (request->marked) options.stats->queue_ns.record(request->start_ns - request->admitted_ns);
   options.stats->latency_ns.record(now_ - request->admitted_ns);
   channel->give_back(request);
   --live_;

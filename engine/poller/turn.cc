@@ -33,6 +33,11 @@ void say_cpu(Channel* channel, uint32_t cpu) {
 
 uint32_t PollerImpl::poll_once() {
   now_ = clock();
+  return turn();
+}
+
+// At the time now_.
+uint32_t PollerImpl::turn() {
   if (turn_begin_ns_ != 0) count_turn(now_);
   turn_begin_ns_ = now_;
   uint32_t work = take_commands();
@@ -70,15 +75,17 @@ void PollerImpl::count_turn(uint64_t end_ns) {
   turn_begin_ns_ = 0;
 }
 
-// Between two turns without work: looks, cheaply, for what makes the next one worth while.
-void PollerImpl::look_around() {
+// Between two turns without work: looks, cheaply, for what makes the next one worth while. Whether
+// a channel has some.
+bool PollerImpl::look_around() {
   for (uint32_t look = 0; look < kLooksPerTurn; ++look) {
     shm::relax();
-    if (commands_sent.load(std::memory_order_acquire) != commands_taken_) return;
-    if (inbox_sent.load(std::memory_order_acquire) != inbox_taken_) return;
-    if (std::any_of(active_.begin(), active_.end(), has_news)) return;
+    if (commands_sent.load(std::memory_order_acquire) != commands_taken_) return false;
+    if (inbox_sent.load(std::memory_order_acquire) != inbox_taken_) return false;
+    if (std::any_of(active_.begin(), active_.end(), has_news)) return true;
     look_at_one_idle_channel();
   }
+  return false;
 }
 
 uint32_t PollerImpl::take_commands() {
@@ -283,14 +290,17 @@ void PollerImpl::check_ends() {
 void PollerImpl::run() {
   options.stats->state.store(static_cast<uint32_t>(shm::PollerState::kRunning),
                              std::memory_order_release);
+  bool news = false;
   while (!stopped_) {
-    const uint32_t work = poll_once();
+    // A client waits for news: the time of the last turn, some looks ago, will do.
+    const uint32_t work = news ? turn() : poll_once();
+    news = false;
     if (work != 0) {
       idle_.worked(now_);
     } else if (idle_.should_sleep(now_)) {
       sleep();
     } else if (live_ == 0) {
-      look_around();
+      news = look_around();
     } else {
       shm::relax();
     }
