@@ -138,6 +138,7 @@ class PollerImpl {
   friend class Poller;
 
   uint64_t now_ = 0;
+  bool just_looked_ = false;    // at the clock, at the end of the last turn
   uint64_t turn_begin_ns_ = 0;  // of the turn that is not counted yet; 0: none
   bool turn_worked_ = false;
   std::array<Run, kRunsPerPost> runs_;  // scratch of schedule() and poll_lanes()

@@ -142,7 +142,10 @@ uint32_t PollerImpl::poll_lanes() {
     uint64_t moved = 0;
     for (uint32_t i = 0; i < count; ++i) moved += results[i].bytes;
     // Completions carry the time they were seen; a few bytes take no time worth a look.
-    if (moved >= kWorthAClock) now_ = clock();
+    if (moved >= kWorthAClock) {
+      now_ = clock();
+      just_looked_ = true;
+    }
     for (uint32_t i = 0; i < count; ++i) {
       slot.posted_bytes -= results[i].bytes;
       take_result(results[i]);

@@ -38,6 +38,7 @@ uint32_t PollerImpl::poll_once() {
 
 // At the time now_.
 uint32_t PollerImpl::turn() {
+  just_looked_ = false;
   if (turn_begin_ns_ != 0) count_turn(now_);
   turn_begin_ns_ = now_;
   uint32_t work = take_commands();
@@ -292,8 +293,8 @@ void PollerImpl::run() {
                              std::memory_order_release);
   bool news = false;
   while (!stopped_) {
-    // A client waits for news: the time of the last turn, some looks ago, will do.
-    const uint32_t work = news ? turn() : poll_once();
+    // What was the time just now will do: a client waits for the news, or a copy for its successor.
+    const uint32_t work = news || just_looked_ ? turn() : poll_once();
     news = false;
     if (work != 0) {
       idle_.worked(now_);

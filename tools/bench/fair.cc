@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <deque>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "tools/bench/attach.h"
 #include "tools/bench/round_trip.h"
 #include "tools/bench/summary.h"
+#include "tools/bench/walk.h"
 
 namespace wherry::bench {
 namespace {
@@ -16,7 +18,7 @@ constexpr uint32_t kCrowds[] = {1, 4, 16, 64};
 constexpr uint64_t kBlockBytes = 64 << 10;
 constexpr uint32_t kBlocksPerRequest = 8;
 constexpr uint32_t kInFlight = 4;        // requests of each client
-constexpr uint32_t kFewestBlocks = 256;  // of a pool: 16 MiB, which is cold
+constexpr uint32_t kFewestBlocks = 128;  // of a pool: 8 MiB, which is cold
 
 // A client with pools of its own that keeps requests in flight.
 class Mover {
@@ -32,7 +34,7 @@ class Mover {
     const Result<LayoutPair> layouts = make_layouts(mover.client_, blocks, block_bytes);
     if (!layouts.ok()) return layouts.status();
     mover.layouts_ = *layouts;
-    mover.blocks_ = blocks;
+    mover.ids_ = scattered(blocks, 1);
     mover.per_request_ = blocks_per_request;
     return mover;
   }
@@ -46,13 +48,9 @@ class Mover {
       under_way_.pop_front();
     }
     while (under_way_.size() < in_flight) {
-      std::vector<BlockId> ids(per_request_);
-      // Every second block first: no two of a request are neighbours.
-      for (BlockId& id : ids) {
-        id = next_;
-        next_ += 2;
-        if (next_ >= blocks_) next_ = (next_ + 1) % 2;
-      }
+      if (next_ + per_request_ > ids_.size()) next_ = 0;
+      const auto ids = std::span<const BlockId>(ids_).subspan(next_, per_request_);
+      next_ += per_request_;
       Result<TransferCompleteNotification> request =
           channel_.front().execute_local_transfer(layouts_.source, layouts_.destination, ids, ids);
       if (!request.ok()) return request.status();
@@ -80,9 +78,9 @@ class Mover {
   Client client_;
   std::vector<Channel> channel_;  // one, once it is there
   LayoutPair layouts_;
-  uint32_t blocks_ = 0;
+  std::vector<BlockId> ids_;
   uint32_t per_request_ = 0;
-  BlockId next_ = 0;
+  size_t next_ = 0;  // in ids_
   uint64_t bytes_ = 0;
   std::deque<TransferCompleteNotification> under_way_;
 };
@@ -129,7 +127,8 @@ Result<Share> share(const Setting& setting, std::vector<Mover>& movers, uint64_t
 // For each crowd: GB/s of all, GB/s of one, index, 1.
 Status run_crowds(Setting& setting) {
   const uint64_t slice_ns = setting.options.quick ? 5'000'000 : 200'000'000;
-  const auto all_blocks = static_cast<uint32_t>(setting.options.pool_bytes / 4 / kBlockBytes);
+  // The same memory for each crowd, in pools of its clients.
+  const auto all_blocks = static_cast<uint32_t>(setting.options.pool_bytes / 2 / kBlockBytes);
   std::vector<std::vector<Mover>> crowds;
   for (const uint32_t count : kCrowds) {
     if (setting.options.quick && count > 4) break;

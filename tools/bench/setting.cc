@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "engine/control/affinity.h"
+#include "shm/relax.h"
 #include "tools/bench/summary.h"
 
 namespace wherry::bench {
@@ -48,6 +49,7 @@ Result<Completion> await(const Setting& setting, TransferCompleteNotification& r
   const uint64_t deadline = monotonic_ns() + kLongestNs;
   if (!setting.cores.two()) return request.wait(deadline);
   for (uint32_t polls = 1; !request.poll(); ++polls) {
+    shm::relax();  // the engine may run on the same core's other half
     if (polls % kPollsPerLook == 0 && monotonic_ns() > deadline) return request.wait(deadline);
   }
   return *request.completion();

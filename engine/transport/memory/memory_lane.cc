@@ -45,7 +45,7 @@ void MemoryLane::post(const Run* runs, uint32_t count) {
 uint32_t MemoryLane::poll(RunResult* results, uint32_t capacity) {
   uint32_t filled = helped_ == 0 ? 0 : collect(results, capacity);
   if (!helpers_.empty()) hand_out();
-  uint64_t copied = 0;
+  uint64_t copied = 0;  // as many cold bytes would take as long
   bool streamed = false;
   while (filled < capacity && head_ != tail_ && copied < piece_bytes_) {
     const Entry& entry = queue_[head_ % kEntries];
@@ -53,8 +53,10 @@ uint32_t MemoryLane::poll(RunResult* results, uint32_t capacity) {
       results[filled++] = result_of(take().run, Code::kCancelled);
       continue;
     }
-    if (filled != 0 && entry.run.length >= kLongRun) break;
-    if (is_cold(entry)) {
+    const bool cold = is_cold(entry);
+    const uint64_t cost = cold ? entry.run.length : entry.run.length / kCachedPerCold;
+    if (filled != 0 && cost >= kLongRun) break;
+    if (cold) {
       const Batch batch = cold_batch(std::min(capacity - filled, kStreams));
       copy_streaming(batch.job.pieces.data(), batch.job.count);
       streamed = true;
@@ -65,10 +67,13 @@ uint32_t MemoryLane::poll(RunResult* results, uint32_t capacity) {
     const CopyPiece piece = piece_of(entry.run);
     copy_cached(piece);
     if (entry.run.streaming) recent_.note(piece.to, piece.bytes);
-    copied += piece.bytes;
+    copied += cost;
     results[filled++] = copied_result(take().run);
   }
   if (streamed) fence_streaming();
+  // A small one says nothing of those that come behind it.
+  if (streamed) all_cached_ = false;
+  if (!streamed && copied >= piece_bytes_ / 2) all_cached_ = true;
   return filled;
 }
 

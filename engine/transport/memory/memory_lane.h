@@ -23,7 +23,8 @@ class MemoryLane final : public Lane {
   // What one poll copies, and what keeps the threads busy: a request that comes meanwhile waits for
   // no more.
   uint64_t window_bytes() const override {
-    return (1 + CopyThread::kMaxJobs * helpers_.size()) * piece_bytes_;
+    return ((all_cached_ ? kCachedPerCold : 1) + CopyThread::kMaxJobs * helpers_.size()) *
+           piece_bytes_;
   }
   uint64_t max_run_bytes() const override { return piece_bytes_; }
   void post(const Run* runs, uint32_t count) override;
@@ -56,6 +57,7 @@ class MemoryLane final : public Lane {
     uint32_t collected = 0;
   };
   static constexpr uint32_t kEntries = 64;
+  static constexpr uint32_t kCachedPerCold = 2;  // bytes in the same time, at least
 
   const Entry& take() { return queue_[head_++ % kEntries]; }
   bool is_cold(const Entry& entry) const;
@@ -70,6 +72,7 @@ class MemoryLane final : public Lane {
   uint32_t head_ = 0;
   uint32_t tail_ = 0;
   RecentlyWritten recent_;
+  bool all_cached_ = false;  // what the last polls copied
   std::vector<Helper> helpers_;
   uint32_t helped_ = 0;  // jobs given and not collected
   LaneStats stats_;
