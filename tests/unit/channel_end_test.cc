@@ -1,6 +1,7 @@
 // How a channel of the client library ends requests: waiting, cancel, aggregates, the engine's
 // death.
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -20,6 +21,18 @@ class ChannelEnd : public test::FakeChannel {
     pollfd one{fd, POLLIN, 0};
     return poll(&one, 1, 0) == 1;
   }
+  void complete_once_the_client_sleeps() {
+    while (engine->client->sleeping.load() == shm::kAwake && !waited_) std::this_thread::yield();
+    engine->complete(engine->read());
+    shm::doorbell_fence();
+    const uint32_t wake = engine->words->wake.load();
+    if (shm::wants_wake(engine->client->sleeping.load(), wake)) {
+      engine->words->wake.store(wake + 1);
+      shm::futex_wake(engine->words->wake);
+    }
+  }
+
+  std::atomic<bool> waited_{false};  // the client did, perhaps in vain
 };
 
 TEST_F(ChannelEnd, AWaitTimesOutAndTheRequestGoesOn) {
@@ -33,19 +46,31 @@ TEST_F(ChannelEnd, AWaitTimesOutAndTheRequestGoesOn) {
 TEST_F(ChannelEnd, AWaitSleepsAndIsWokenByACompletion) {
   open(64);
   Result<TransferCompleteNotification> request = submit(0, 1);
-  std::thread poller([this] {
-    while (engine->client->sleeping.load() == shm::kAwake) std::this_thread::yield();
-    engine->complete(engine->read());
-    shm::doorbell_fence();
-    const uint32_t wake = engine->words->wake.load();
-    if (shm::wants_wake(engine->client->sleeping.load(), wake)) {
-      engine->words->wake.store(wake + 1);
-      shm::futex_wake(engine->words->wake);
-    }
-  });
-  EXPECT_TRUE(request->wait(deadline_in_ms(30'000))->ok());
+  std::thread poller([this] { complete_once_the_client_sleeps(); });
+  EXPECT_TRUE(request->wait(deadline_in_ms(30'000)).ok());
+  waited_ = true;
   poller.join();
   EXPECT_EQ(engine->client->sleeping.load(), shm::kAwake);
+}
+
+// A client that spins there keeps the poller from running.
+TEST_F(ChannelEnd, AWaitOnThePollersCoreSleepsInsteadOfSpinning) {
+  detail::CoreOptions options;
+  options.spin_ns = 30'000'000'000;  // as long as the wait below
+  open(64, options);
+  Result<TransferCompleteNotification> request = submit(0, 1);
+  std::thread poller([this] { complete_once_the_client_sleeps(); });
+  cpu_set_t before;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(before), &before), 0);
+  cpu_set_t here;
+  CPU_ZERO(&here);
+  CPU_SET(sched_getcpu(), &here);
+  EXPECT_EQ(sched_setaffinity(0, sizeof(here), &here), 0);
+  engine->words->cpu.store(static_cast<uint32_t>(sched_getcpu()));
+  EXPECT_TRUE(request->wait(deadline_in_ms(30'000)).ok());
+  EXPECT_EQ(sched_setaffinity(0, sizeof(before), &before), 0);
+  waited_ = true;
+  poller.join();
 }
 
 TEST_F(ChannelEnd, AfterTheEnginesDeathEachRequestIsCompletedGoneOrNotStarted) {
