@@ -41,10 +41,12 @@ HostileClient::HostileClient(const std::string& socket_path, const std::string& 
   if (huge.ok()) {
     large_.push_back(client_.block_layout(add_memory(std::move(*huge), kHugeBytes), kLargeBytes));
   }
-  const json layout = client_.call(
-      "find_layout", {{"instance", "good"}, {"rank", 0}, {"tier", 2}, {"timeout_ms", 60'000}});
+  const auto layout = [this](int tier) {
+    return client_.call(
+        "find_layout", {{"instance", "good"}, {"rank", 0}, {"tier", tier}, {"timeout_ms", 60'000}});
+  };
   const json good = client_.call("find_client", {{"instance", "good"}, {"rank", 0}});
-  for (const json& found : {layout, good}) {
+  for (const json& found : {layout(1), layout(2), good}) {
     EXPECT_EQ(test::code_of(found), "OK") << found;
     handles_.push_back(found.value("handle", uint64_t{0}));
   }

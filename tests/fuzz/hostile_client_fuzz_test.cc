@@ -4,6 +4,7 @@
 // WHERRY_FUZZ_SEED=<seed> begins with the round of that seed, WHERRY_FUZZ_ROUNDS says how many.
 #include <fcntl.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -45,6 +46,8 @@ class GoodClient {
     destination_ = Layouts::place(client_, LayoutKind::kLayerSeparateBlockFirst, geometry);
     source_.fill_all(0);
     EXPECT_TRUE(client_.publish(source_.layout, Tier::kG2, Rights::kRead).ok());
+    open_ = Layouts::place(client_, LayoutKind::kFullyContiguous, open_geometry());
+    EXPECT_TRUE(client_.publish(open_.layout, Tier::kG1, Rights::kReadWrite).ok());
   }
 
   // Begins to move some blocks.
@@ -74,6 +77,7 @@ class GoodClient {
     EXPECT_TRUE(source_image_->holds()) << "to others it is published for reading only";
     EXPECT_TRUE(client_.poll_notifications().ok());
     request_.reset();
+    expect_guards();
   }
 
   void expect_undisturbed() const {
@@ -82,6 +86,29 @@ class GoodClient {
   }
 
  private:
+  // As RawClient::layout() has it: fits the hostile client's own.
+  static Geometry open_geometry() {
+    Geometry g;
+    g.inner_order = InnerOrder::kNhd;
+    g.dtype = DType::kUint8;
+    g.num_blocks = 48;
+    g.num_layers = 1;
+    g.outer_dim = 2;
+    g.page_size = 4;
+    g.inner_dim = 16;
+    return g;
+  }
+
+  // Anybody may write to its blocks, and to nothing before or behind them.
+  void expect_guards() const {
+    const std::byte* const region = open_.region.data;
+    const std::byte* const begin = region + open_.spec.parts.front().offset;
+    const std::byte* const end = begin + open_.spec.parts.front().length;
+    const auto guard = [](std::byte b) { return b == test::kGuard; };
+    EXPECT_TRUE(std::all_of(region, begin, guard)) << "before the first block";
+    EXPECT_TRUE(std::all_of(end, region + open_.region.bytes, guard)) << "behind the last block";
+  }
+
   static Client attached(const std::string& run_dir) {
     AttachOptions options;
     options.instance = "good";
@@ -95,6 +122,7 @@ class GoodClient {
   Client client_;
   test::Placed source_;
   test::Placed destination_;
+  test::Placed open_;  // to everybody, for writing too
   uint64_t seed_ = 0;
   std::unique_ptr<test::Image> image_;
   std::unique_ptr<test::Image> source_image_;

@@ -94,7 +94,10 @@ shm::SubmitHead HostileClient::likely_head() {
   if (dice_.one_in(8)) head.deadline_ns = dice_.number();
   const auto op = static_cast<shm::Op>(head.op);
   const uint32_t most_pairs = (rings_->c2e_header.submission_slots / 4) * shm::kEntriesPerSlot;
-  if (op == shm::Op::kTransfer) head.pair_count = static_cast<uint32_t>(dice_.below(most_pairs));
+  if (op == shm::Op::kTransfer) {
+    // A few ids may all be good ones, of many some is bad.
+    head.pair_count = static_cast<uint32_t>(dice_.below(dice_.one_in(2) ? 4 : most_pairs));
+  }
   if (op == shm::Op::kRange) head.pair_count = 1;
   if (op == shm::Op::kNotify) {
     head.source = 0;
