@@ -56,6 +56,7 @@ HostileClient::HostileClient(const std::string& socket_path, const std::string& 
 
 void HostileClient::act() {
   if (ended_) return;
+  patience_ = 100;
   switch (dice_.below(8)) {
     case 0:
     case 1:

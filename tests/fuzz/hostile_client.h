@@ -68,6 +68,7 @@ class HostileClient {
   std::unique_ptr<test::RawRings> rings_;
   bool reckless_;  // breaks the contract of the rings, which ends it soon
   bool ended_ = false;
+  int patience_ = 0;                   // how often it may still wait for the engine in this act
   std::vector<shm::UniqueFd> memory_;  // small, large, and with huge pages where there are any
   std::vector<uint64_t> memory_bytes_;
   test::Descriptors hoard_;        // of huge pages

@@ -144,6 +144,9 @@ size_t count_memfd_mappings(pid_t pid) {
 
 class HostileClients : public ::testing::Test {
  protected:
+  // The engine hangs up on who does not say in time what it wants, and a round may take long.
+  void SetUp() override { wait_until_alone(); }
+
   json clients() {
     const json reply = admin_.call("admin", {{"command", "clients"}});
     return reply.is_object() ? reply["clients"] : json();

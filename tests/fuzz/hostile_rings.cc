@@ -122,7 +122,7 @@ void HostileClient::publish(shm::SubmitHead head) {
   const auto fits = [&] {
     return rings_->writer.position() + slots - engine->submission_head.load() <= ring_slots;
   };
-  for (int i = 0; i < 100 && !fits(); ++i) sched_yield();
+  for (; patience_ > 0 && !fits(); --patience_) sched_yield();
   if (!fits() && !(reckless_ && dice_.one_in(20))) return;
   for (uint32_t i = 0; i + 1 < slots; ++i) {
     uint64_t entries[shm::kEntriesPerSlot];
