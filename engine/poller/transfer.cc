@@ -300,7 +300,9 @@ void PollerImpl::publish(Request* request, shm::CompletionHead& head) {
   channel->counters->bytes.add(request->bytes);
   options.stats->completed[head.transport][head.status].add(1);
   options.stats->bytes[head.transport].add(request->bytes);
-  if (request->marked) options.stats->queue_ns.record(request->start_ns - request->admitted_ns);
+  if (request->marked && request->transport != TransportId::kNone) {
+    options.stats->queue_ns.record(request->start_ns - request->admitted_ns);
+  }
   options.stats->latency_ns.record(now_ - request->admitted_ns);
   channel->give_back(request);
   --live_;
