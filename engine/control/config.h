@@ -63,7 +63,7 @@ struct LimitsConfig : ClientLimits {
 
 struct MemoryTransportConfig {
   bool enabled = true;
-  uint64_t piece_bytes = 131072;            // copied between two looks at the rings
+  uint64_t piece_bytes = 131072;  // copied between two looks at the rings; twice in caches
   uint64_t streaming_from_bytes = 8388608;  // regions and layouts this large are no cache's
   uint32_t copy_threads = 0;                // further cores that copy, of each poller
 };

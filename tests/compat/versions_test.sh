@@ -11,9 +11,10 @@ root=$(cd "$here/../.." && pwd)
 . "$root/tests/cli/expect.sh"
 
 work=$(work_folder compat)
-engine=''
 clean_up() {
-  [ -z "$engine" ] || kill -KILL "$engine" 2>/dev/null || true
+  local left
+  left=$(jobs -p)  # engine and clients
+  [ -z "$left" ] || kill -KILL $left 2>/dev/null || true
   rm -rf "$work"
 }
 trap clean_up EXIT
@@ -105,6 +106,5 @@ for engine_folder in "${folders[@]}"; do
   code=0
   kill -TERM "$engine"
   wait "$engine" || code=$?
-  engine=''
   [ "$code" = 0 ] || fail "wanted the engine of $engine_folder to end with 0, got $code"
 done

@@ -71,9 +71,11 @@ uint32_t MemoryLane::poll(RunResult* results, uint32_t capacity) {
     results[filled++] = copied_result(take().run);
   }
   if (streamed) fence_streaming();
-  // A small one says nothing of those that come behind it.
-  if (streamed) all_cached_ = false;
-  if (!streamed && copied >= piece_bytes_ / 2) all_cached_ = true;
+  if (streamed) {
+    all_cached_ = false;
+  } else if (copied >= piece_bytes_ / 2) {  // a small one says nothing of those behind it
+    all_cached_ = true;
+  }
   return filled;
 }
 

@@ -13,8 +13,9 @@
 namespace wherry::engine {
 
 struct MemoryTransportOptions {
-  uint64_t piece_bytes = 131072;  // most that a poller copies between two looks at anything else
-  uint32_t copy_threads = 0;      // of each poller
+  // Most that a poller copies between two looks at anything else; of what the caches hold, twice.
+  uint64_t piece_bytes = 131072;
+  uint32_t copy_threads = 0;  // of each poller
   uint32_t pollers = 1;
 };
 
