@@ -81,6 +81,10 @@ class ChannelCore : public std::enable_shared_from_this<ChannelCore> {
   // drive() by a caller who looks at all requests afterwards, so what it and earlier calls
   // completed needs no wake-up.
   uint32_t poll() noexcept;
+  // The owner looks at what it was woken for. Others: nothing happens.
+  void looked() noexcept {
+    if (owner_.held()) told_ = false;
+  }
 
   Status wait(const Request& request, uint64_t deadline_ns);
   Status cancel(Request* request);
@@ -167,6 +171,7 @@ class ChannelCore : public std::enable_shared_from_this<ChannelCore> {
   uint32_t finished_ = 0;  // requests completed in this drive()
   // Requests were completed by calls other than poll(), which an event loop has not heard of.
   bool unheard_ = false;
+  bool told_ = false;  // the descriptor was made readable, and nobody has looked since
   std::vector<Notification> inbox_;
 
   shm::UniqueFd epoll_;  // what callers watch: wake socket and self event

@@ -113,7 +113,7 @@ uint32_t ChannelCore::drive() noexcept {
 
 uint32_t ChannelCore::poll() noexcept {
   const uint32_t finished = drive();
-  if (try_own()) unheard_ = false;
+  if (owner_.held()) unheard_ = told_ = false;
   return finished;
 }
 

@@ -67,6 +67,7 @@ void ChannelCore::pause(uint64_t now, uint64_t deadline_ns, Look look) {
 
 Status ChannelCore::wait(const Request& request, uint64_t deadline_ns) {
   for (;;) {
+    looked();
     if (request.done.load(std::memory_order_acquire) != 0) return {};
     if (forked()) return in_a_fork();
     const bool owner = try_own();
@@ -105,6 +106,7 @@ Status ChannelCore::notifications_ready() {
             "notifications: wanted the thread that owns the client's first channel, got another; "
             "ask there, or have the owner release() it"};
   }
+  looked();
   drive();
   if (link_ == nullptr || link_->has_notifications()) return {};
   return {Code::kInvalidArgument,
@@ -139,8 +141,10 @@ Result<int> ChannelCore::descriptor(bool ready) {
         "descriptor: wanted the thread the channel belongs to, got another; arm it there");
   }
   drive();
-  // What any call on this channel found since the loop last looked is news to the loop.
-  if (ready || std::exchange(unheard_, false) || !inbox_.empty()) {
+  // What any call on this channel found since the loop last looked is news to the loop, however
+  // often it is armed before that.
+  told_ = std::exchange(unheard_, false) || told_;
+  if (ready || told_ || !inbox_.empty()) {
     shm::ring_eventfd(self_event_.get());
   } else if (link_ != nullptr) {
     const bool asleep = link_->fall_asleep(shm::kSleepsOnDescriptor,

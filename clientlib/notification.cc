@@ -118,6 +118,7 @@ const Completion* TransferCompleteNotification::completion() const noexcept {
 }
 
 bool TransferCompleteNotification::poll() noexcept {
+  if (request_ != nullptr) channel_->looked();
   if (completion() != nullptr) return true;
   if (aggregate_ == nullptr) {
     channel_->drive();

@@ -65,6 +65,10 @@ bool Owner::try_take() noexcept {
   return false;
 }
 
+bool Owner::held() const noexcept {
+  return word_->load(std::memory_order_acquire) == this_thread().token();
+}
+
 void Owner::release() noexcept { give_up(*word_, this_thread().token()); }
 
 }  // namespace wherry::detail

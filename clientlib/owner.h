@@ -21,6 +21,8 @@ class Owner {
 
   // Whether it is the calling thread's, after taking it if it was nobody's.
   bool try_take() noexcept;
+  // Whether it is the calling thread's.
+  bool held() const noexcept;
   // Gives it up; nothing happens when it is not the calling thread's.
   void release() noexcept;
 

@@ -47,7 +47,8 @@ TEST_F(ChannelEnd, AWaitSleepsAndIsWokenByACompletion) {
   open(64);
   Result<TransferCompleteNotification> request = submit(0, 1);
   std::thread poller([this] { complete_once_the_client_sleeps(); });
-  EXPECT_TRUE(request->wait(deadline_in_ms(30'000)).ok());
+  const Result<Completion> completion = request->wait(deadline_in_ms(30'000));
+  EXPECT_TRUE(completion.ok() && completion->ok());
   waited_ = true;
   poller.join();
   EXPECT_EQ(engine->client->sleeping.load(), shm::kAwake);
@@ -67,10 +68,30 @@ TEST_F(ChannelEnd, AWaitOnThePollersCoreSleepsInsteadOfSpinning) {
   CPU_SET(sched_getcpu(), &here);
   EXPECT_EQ(sched_setaffinity(0, sizeof(here), &here), 0);
   engine->words->cpu.store(static_cast<uint32_t>(sched_getcpu()));
-  EXPECT_TRUE(request->wait(deadline_in_ms(30'000)).ok());
+  const Result<Completion> completion = request->wait(deadline_in_ms(30'000));
+  EXPECT_TRUE(completion.ok() && completion->ok());
   EXPECT_EQ(sched_setaffinity(0, sizeof(before), &before), 0);
   waited_ = true;
   poller.join();
+}
+
+// A lost wake-up: what the first arming found is told by nobody when the second one takes it back.
+TEST_F(ChannelEnd, ArmingTwiceBeforeASleepKeepsWhatTheFirstOneFound) {
+  detail::CoreOptions options;
+  options.descriptor = true;
+  open(64, options);
+  Result<TransferCompleteNotification> first = submit(0, 1);
+  Result<TransferCompleteNotification> second = submit(0, 1);
+  const int fd = *first->descriptor();
+  EXPECT_FALSE(readable(fd));
+  engine->complete(engine->read());
+  EXPECT_EQ(*first->descriptor(), fd);
+  EXPECT_EQ(*second->descriptor(), fd);
+  EXPECT_TRUE(readable(fd));
+  EXPECT_FALSE(second->poll());  // has looked
+  EXPECT_TRUE(first->poll());
+  EXPECT_EQ(*second->descriptor(), fd);
+  EXPECT_FALSE(readable(fd));
 }
 
 TEST_F(ChannelEnd, AfterTheEnginesDeathEachRequestIsCompletedGoneOrNotStarted) {
